@@ -1,0 +1,134 @@
+package strictjson
+
+import (
+	"bytes"
+	"encoding/binary"
+	"slices"
+)
+
+// RFC 8785 sorts member names by UTF-16 code units. On UTF-8 that differs from
+// byte order in one place only: U+E000 to U+FFFF (lead bytes EE and EF) come
+// after the supplementary planes (lead bytes F0 to F4), whose first code unit
+// is a surrogate. Moving those two lead bytes up makes UTF-16 order a plain
+// byte comparison; continuation bytes lie below EE and are not touched.
+//
+// Every object is sorted once, while it is parsed. The same order finds
+// duplicate names, writes the canonical form and serves lookups by name.
+
+func rank(b byte) byte {
+	if b|1 == 0xEF {
+		return b + 0x10
+	}
+	return b
+}
+
+// compareUTF16 orders two UTF-8 texts by their UTF-16 code units.
+func compareUTF16[A, B []byte | string](a A, b B) int {
+	n := min(len(a), len(b))
+	for i := range n {
+		if a[i] != b[i] {
+			if rank(a[i]) < rank(b[i]) {
+				return -1
+			}
+			return 1
+		}
+	}
+	return len(a) - len(b)
+}
+
+// sortKey carries the first eight bytes of a name, so that most comparisons
+// touch no text.
+type sortKey struct {
+	prefix uint64
+	node   uint32
+}
+
+func prefixOf(name []byte) uint64 {
+	var w uint64
+	if len(name) >= 8 {
+		w = binary.BigEndian.Uint64(name)
+	} else {
+		for i, c := range name {
+			w |= uint64(c) << (56 - 8*i)
+		}
+	}
+	if w&highs != 0 {
+		var buf [8]byte
+		binary.BigEndian.PutUint64(buf[:], w)
+		for i, c := range buf {
+			buf[i] = rank(c)
+		}
+		w = binary.BigEndian.Uint64(buf[:])
+	}
+	return w
+}
+
+const smallObject = 24
+
+// sortMembers records the name order of the object at node self and refuses
+// equal names. Small objects are sorted by insertion, which is linear when the
+// input is canonical already; others in n log n, whatever their names.
+func (p *parser) sortMembers(self, count int) bool {
+	if count == 0 {
+		return true
+	}
+	var small [smallObject]sortKey
+	keys := small[:0]
+	if count > smallObject {
+		keys = slices.Grow(p.keys[:0], count)
+	}
+	k := uint32(self + 1)
+	if count <= smallObject {
+		for range count {
+			key := sortKey{prefix: prefixOf(nameBytes(p.src, p.dec, &p.nodes[k])), node: k}
+			j := len(keys)
+			keys = keys[:j+1]
+			for ; j > 0; j-- {
+				c := p.compareKeys(key, keys[j-1])
+				if c == 0 {
+					return p.duplicate(key, keys[j-1])
+				}
+				if c > 0 {
+					break
+				}
+				keys[j] = keys[j-1]
+			}
+			keys[j] = key
+			k = after(p.nodes, k+1)
+		}
+	} else {
+		for range count {
+			keys = append(keys, sortKey{prefix: prefixOf(nameBytes(p.src, p.dec, &p.nodes[k])), node: k})
+			k = after(p.nodes, k+1)
+		}
+		p.keys = keys
+		slices.SortFunc(keys, p.compareKeys)
+		for i := 1; i < len(keys); i++ {
+			if p.compareKeys(keys[i-1], keys[i]) == 0 {
+				return p.duplicate(keys[i-1], keys[i])
+			}
+		}
+	}
+	for _, key := range keys {
+		p.order = append(p.order, key.node)
+	}
+	return true
+}
+
+func (p *parser) compareKeys(a, b sortKey) int {
+	if a.prefix != b.prefix {
+		if a.prefix < b.prefix {
+			return -1
+		}
+		return 1
+	}
+	x, y := nameBytes(p.src, p.dec, &p.nodes[a.node]), nameBytes(p.src, p.dec, &p.nodes[b.node])
+	if bytes.Equal(x, y) {
+		return 0
+	}
+	return compareUTF16(x, y)
+}
+
+func (p *parser) duplicate(a, b sortKey) bool {
+	return p.fail(int(max(p.nodes[a.node].start, p.nodes[b.node].start)), ReasonDuplicate)
+}
