@@ -1,0 +1,76 @@
+package httpkit
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+
+	"github.com/missionweave/server/internal/protocol"
+	"github.com/missionweave/server/internal/protocol/shape"
+	"github.com/missionweave/server/internal/protocol/strictjson"
+)
+
+// Problem is what API.md answers where no code fits: PROTOCOL_VIOLATION with
+// the HTTP status that says it (404, 405, 408, 413, 415).
+func Problem(status int, reason string) *protocol.Error {
+	return protocol.NewError(protocol.CodeProtocolViolation, reason).WithHTTPStatus(status)
+}
+
+// NotFound is the one answer for what does not exist and for what the caller
+// may not know of.
+func NotFound() *protocol.Error { return Problem(http.StatusNotFound, "not_found") }
+
+// SchemaError is SCHEMA_VALIDATION_FAILED at a JSON Pointer. It carries no
+// values: path and keyword come from our own shapes.
+func SchemaError(path, keyword string) *protocol.Error {
+	return protocol.NewError(protocol.CodeSchemaValidationFailed, "").
+		WithDetail("path", path).WithDetail("keyword", keyword)
+}
+
+// FaultError is SCHEMA_VALIDATION_FAILED for a value that is not of its shape.
+func FaultError(fault *shape.Fault) *protocol.Error {
+	return protocol.NewError(protocol.CodeSchemaValidationFailed, fault.Reason).
+		WithDetail("path", fault.Path).WithDetail("keyword", fault.Keyword)
+}
+
+// badValue refuses a path or query parameter that the route declares.
+func badValue(name, keyword string) *protocol.Error { return SchemaError("/"+name, keyword) }
+
+// fail writes the error object. It is the only place of a service that does.
+func (rt *Router) fail(c *Call, err error) {
+	var perr *protocol.Error
+	if !errors.As(err, &perr) {
+		perr = protocol.Internal(err)
+	}
+	status := perr.HTTPStatus()
+	if status >= http.StatusInternalServerError && !errors.Is(perr.Cause, context.Canceled) {
+		rt.opt.Log.ErrorContext(c.R.Context(), "request failed", "service", rt.opt.Service,
+			"requestId", c.RequestID, "code", string(perr.Code), "err", perr.Cause)
+	}
+	if perr.RetryAfterMs != nil {
+		c.W.Header().Set("Retry-After", strconv.FormatInt((*perr.RetryAfterMs+999)/1000, 10))
+	}
+	switch status {
+	case http.StatusUnauthorized:
+		c.W.Header().Set("WWW-Authenticate", "Bearer")
+		rt.denied(c, perr)
+	case http.StatusForbidden, http.StatusTooManyRequests:
+		rt.denied(c, perr)
+	}
+	if perr.OccurredAt == "" {
+		perr = perr.At(rt.opt.Now())
+	}
+	body, merr := strictjson.Marshal(perr)
+	if merr != nil {
+		rt.opt.Log.ErrorContext(c.R.Context(), "error object not encodable", "requestId", c.RequestID, "err", merr)
+		status, body = http.StatusInternalServerError, nil
+	}
+	_ = c.Send(status, body)
+}
+
+func (rt *Router) denied(c *Call, perr *protocol.Error) {
+	if rt.opt.Denied != nil {
+		rt.opt.Denied(c.Peer, perr)
+	}
+}
