@@ -91,6 +91,47 @@ var errorRegistry = sync.OnceValue(func() map[Code]CodeInfo {
 	return table
 })
 
+// Codes lists every error code in the order of the registry.
+func Codes() []Code {
+	return []Code{
+		CodeUnsupportedVersion,
+		CodeAuthRequired,
+		CodeAuthInvalidSignature,
+		CodeAuthStaleSession,
+		CodeAuthStaleCoordinator,
+		CodeAuthForbidden,
+		CodeGroupNotFound,
+		CodeMembershipRequired,
+		CodeMembershipStale,
+		CodeSchemaValidationFailed,
+		CodeInvalidCommand,
+		CodeInvalidStateTransition,
+		CodeRevisionConflict,
+		CodeActionIDCollision,
+		CodeUnknownCriticalExtension,
+		CodeWorkContractIncomplete,
+		CodeWorkOfferExpired,
+		CodeWorkAlreadyOwned,
+		CodeWorkLeaseExpired,
+		CodeWorkStaleOwnership,
+		CodeApprovalRequired,
+		CodeBudgetExceeded,
+		CodeRateLimited,
+		CodeBackpressure,
+		CodeCursorTooOld,
+		CodeProtocolViolation,
+		CodeInternalError,
+	}
+}
+
+// codeNames are the codes as strings, for the error shape.
+func codeNames() (names []string) {
+	for _, code := range Codes() {
+		names = append(names, string(code))
+	}
+	return names
+}
+
 // InfoOf returns the registry row of a code; ok is false for an unknown one.
 func InfoOf(code Code) (info CodeInfo, ok bool) {
 	info, ok = errorRegistry()[code]
