@@ -22,9 +22,11 @@
 //     writes canonical bytes directly, so what is signed and what is stored
 //     cannot drift apart.
 //
-// Numbers are binary64 everywhere, as PROTOCOL.md 2 demands: Int, Float, Equal
-// and the canonical form all see the correctly rounded double, never more
-// precision than a signature can carry.
+// Two views of a number exist, and the difference is deliberate. Structural
+// rules (stage 2) see its exact decimal value: Int, Sign, IsInteger, Equal.
+// Whatever is computed with or signed is the correctly rounded binary64 of
+// PROTOCOL.md 2: Float and the canonical form. An integer that passes the
+// protocol's bounds is the same in both.
 //
 // No error of this package repeats any part of its input.
 package strictjson

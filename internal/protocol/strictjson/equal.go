@@ -6,8 +6,7 @@ import (
 )
 
 // Equal is equality of JSON values as JSON Schema defines it: numbers by
-// value, objects without regard to member order. Numbers outside binary64 are
-// equal only when spelled alike.
+// exact value, objects without regard to member order.
 func (v Value) Equal(w Value) bool { return Compare(v, w) == 0 }
 
 // Compare is a total order of JSON values that agrees with Equal, so that
@@ -21,11 +20,7 @@ func Compare(v, w Value) int {
 	case Bool:
 		return cmp.Compare(v.node().flags&flagTrue, w.node().flags&flagTrue)
 	case Number:
-		f, g := v.Float(), w.Float()
-		if f == g && !finite(f) {
-			return strings.Compare(v.NumberText(), w.NumberText())
-		}
-		return cmp.Compare(f, g)
+		return decimalOf(v.NumberText()).compare(decimalOf(w.NumberText()))
 	case String:
 		return strings.Compare(v.Str(), w.Str())
 	case Array:

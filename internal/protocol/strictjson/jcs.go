@@ -1,9 +1,6 @@
 package strictjson
 
-import (
-	"sync"
-	"unicode/utf8"
-)
+import "unicode/utf8"
 
 // AppendJCS appends the value's RFC 8785 canonical form. The error is a
 // *CanonicalError (stage 5) and dst then comes back at its old length.
@@ -160,21 +157,11 @@ func Canonicalize(b []byte) ([]byte, error) {
 	return AppendCanonical(make([]byte, 0, len(b)), b)
 }
 
-var parsers = sync.Pool{New: func() any { return new(parser) }}
-
-// maxPooled bounds, in nodes, what one huge text leaves behind in the pool.
-const maxPooled = 1 << 14
-
-// AppendCanonical is Canonicalize onto dst. It allocates nothing of its own.
+// AppendCanonical is Canonicalize onto dst. It allocates nothing of its own; on
+// failure dst comes back as it was.
 func AppendCanonical(dst, b []byte) ([]byte, error) {
-	p := parsers.Get().(*parser)
-	p.nodes, p.order, p.dec, p.max = p.nodes[:0], p.order[:0], p.dec[:0], MaxDepth
-	defer func() {
-		p.src = nil
-		if cap(p.nodes) <= maxPooled && cap(p.dec) <= maxPooled {
-			parsers.Put(p)
-		}
-	}()
+	p := borrowParser(MaxDepth)
+	defer p.giveBack()
 	if err := p.parse(b); err != nil {
 		return dst, err
 	}

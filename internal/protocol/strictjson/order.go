@@ -63,20 +63,15 @@ func prefixOf(name []byte) uint64 {
 	return w
 }
 
+// smallObject bounds insertion sort, which is linear when the input is in
+// canonical order already and otherwise quadratic in this bound only.
 const smallObject = 24
 
 // sortMembers records the name order of the object at node self and refuses
-// equal names. Small objects are sorted by insertion, which is linear when the
-// input is canonical already; others in n log n, whatever their names.
+// equal names. It takes n log n comparisons whatever the names are.
 func (p *parser) sortMembers(self, count int) bool {
-	if count == 0 {
-		return true
-	}
-	var small [smallObject]sortKey
-	keys := small[:0]
-	if count > smallObject {
-		keys = slices.Grow(p.keys[:0], count)
-	}
+	keys := slices.Grow(p.keys[:0], count)
+	p.keys = keys
 	k := uint32(self + 1)
 	if count <= smallObject {
 		for range count {
@@ -101,7 +96,6 @@ func (p *parser) sortMembers(self, count int) bool {
 			keys = append(keys, sortKey{prefix: prefixOf(nameBytes(p.src, p.dec, &p.nodes[k])), node: k})
 			k = after(p.nodes, k+1)
 		}
-		p.keys = keys
 		slices.SortFunc(keys, p.compareKeys)
 		for i := 1; i < len(keys); i++ {
 			if p.compareKeys(keys[i-1], keys[i]) == 0 {
@@ -123,6 +117,7 @@ func (p *parser) compareKeys(a, b sortKey) int {
 		return 1
 	}
 	x, y := nameBytes(p.src, p.dec, &p.nodes[a.node]), nameBytes(p.src, p.dec, &p.nodes[b.node])
+	p.compared += min(len(x), len(y)) + 1
 	if bytes.Equal(x, y) {
 		return 0
 	}

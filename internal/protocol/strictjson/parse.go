@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"math"
 	"math/bits"
+	"slices"
+	"sync"
 	"unicode/utf8"
 )
 
@@ -51,16 +53,15 @@ func Parse(b []byte) (*Document, error) { return ParseDepth(b, MaxDepth) }
 // ParseDepth is Parse with another bound on nesting. A maxDepth of 0 accepts
 // scalars only.
 func ParseDepth(b []byte, maxDepth int) (*Document, error) {
-	p := parser{max: maxDepth}
-	// A name or value every dozen bytes is what protocol documents have; the
-	// estimate saves regrowth and costs at most twice the input.
-	p.nodes = make([]node, 0, len(b)/12+4)
-	p.order = make([]uint32, 0, len(b)/28+2)
+	p := borrowParser(maxDepth)
+	defer p.giveBack()
 	if err := p.parse(b); err != nil {
 		return nil, err
 	}
-	d := &Document{src: b, nodes: p.nodes, order: p.order, dec: p.dec, text: string(b)}
+	// The scratch goes back to the pool; the Document gets copies of exact size.
+	d := &Document{src: b, text: string(b), nodes: slices.Clone(p.nodes), order: slices.Clone(p.order)}
 	if len(p.dec) > 0 {
+		d.dec = slices.Clone(p.dec)
 		d.decText = string(p.dec)
 	}
 	return d, nil
@@ -80,16 +81,38 @@ func nameBytes(src, dec []byte, n *node) []byte {
 	return src[n.start+1 : n.end-1]
 }
 
-// parser is a recursive-descent reader; max bounds the recursion.
+// parser is a recursive-descent reader; max bounds the recursion. Its slices
+// are scratch that outlives a parse in the pool.
 type parser struct {
 	src   []byte
 	i     int
 	nodes []node
 	order []uint32
 	dec   []byte
-	keys  []sortKey // scratch for large objects
+	keys  []sortKey
 	max   int
 	err   *SyntaxError
+
+	compared int // bytes of names looked at beyond their prefixes, for the growth test
+}
+
+var parsers = sync.Pool{New: func() any { return new(parser) }}
+
+// maxPooled bounds, in elements, what one huge text leaves behind in the pool.
+const maxPooled = 1 << 14
+
+func borrowParser(maxDepth int) *parser {
+	p := parsers.Get().(*parser)
+	p.nodes, p.order, p.dec = p.nodes[:0], p.order[:0], p.dec[:0]
+	p.max, p.compared = maxDepth, 0
+	return p
+}
+
+func (p *parser) giveBack() {
+	p.src, p.err = nil, nil
+	if cap(p.nodes) <= maxPooled && cap(p.keys) <= maxPooled && cap(p.dec) <= maxPooled {
+		parsers.Put(p)
+	}
 }
 
 func (p *parser) parse(b []byte) error {

@@ -218,15 +218,35 @@ func (v Value) Float() float64 {
 	return parseFloat(v.NumberText())
 }
 
-// Int is a number whose binary64 value is an integer within int64: 1.0 and
-// 1e2 are integers, 1.5 and 1e400 are not.
+// Int is a number that is exactly an integer within int64, however it is
+// written: 1.0 and 1e2 are, 1.5 and 1.00000000000000000001 are not, although
+// the latter would round to an integer double.
 func (v Value) Int() (int64, bool) {
 	if v.Kind() != Number {
 		return 0, false
 	}
 	n := v.node()
+	text := v.d.text[n.start:n.end]
 	if n.flags&flagPlain != 0 {
-		return plainInt(v.d.text[n.start:n.end]), true
+		return plainInt(text), true
 	}
-	return floatInt(parseFloat(v.d.text[n.start:n.end]))
+	return decimalOf(text).int64()
+}
+
+// Sign is -1, 0 or 1 as a number is exactly below, at or above zero. It tells
+// -1e-400 from zero, which Float cannot.
+func (v Value) Sign() int {
+	if v.Kind() != Number {
+		return 0
+	}
+	return decimalOf(v.NumberText()).sign()
+}
+
+// IsInteger tells whether a number is exactly an integer of any size.
+func (v Value) IsInteger() bool {
+	if v.Kind() != Number {
+		return false
+	}
+	d := decimalOf(v.NumberText())
+	return d.digits() <= max(d.point, 0)
 }
