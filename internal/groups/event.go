@@ -40,19 +40,27 @@ type policyPayload interface {
 	policyEntry() (id string, ids []string)
 }
 
-// eventKind builds a row from typed functions.
+// eventKind builds a row from typed functions; key is the aggregate's id and
+// not needed for Mission and Group.
 func eventKind[P any](kind string, t AggregateType, policy bool,
-	key func(*protocol.Event, *P) string, fold func(*State, *Event, *P) error,
+	key func(*P) string, fold func(*State, *Event, *P) error,
 ) EventKind {
 	return EventKind{
 		Kind: kind, Aggregate: t, Policy: policy,
 		new: func() any { return new(P) },
 		aggregate: func(ev *Event) Aggregate {
-			p, ok := ev.Payload.(*P)
-			if !ok || t == AggregateNone {
+			switch t {
+			case AggregateNone:
 				return Aggregate{}
+			case AggregateMission, AggregateGroup:
+				// A Group has one Mission: both are known by the envelope.
+				return Aggregate{t, ev.GroupID}
 			}
-			return Aggregate{t, key(&ev.Event, p)}
+			p, ok := ev.Payload.(*P)
+			if !ok {
+				return Aggregate{t, ""}
+			}
+			return Aggregate{t, key(p)}
 		},
 		fold: func(s *State, ev *Event) error {
 			p, ok := ev.Payload.(*P)

@@ -372,8 +372,8 @@ type ResourceUsageRecorded struct {
 	OfflineReconciliation  *OfflineReconciliation `json:"offlineReconciliation,omitempty"`
 }
 
-// OfferDeclined is ext.missionweave.work.offer_declined.
-type OfferDeclined struct {
+// WorkOfferDeclined is ext.missionweave.work.offer_declined.
+type WorkOfferDeclined struct {
 	WorkItemID    string           `json:"workItemId"`
 	State         string           `json:"state"`
 	OfferID       string           `json:"offerId"`

@@ -67,6 +67,9 @@ type State struct {
 	// redacted holds the sequences that a redaction hides from ordinary members:
 	// the original Message and its corrections.
 	redacted map[int64]bool
+	// childHashes counts, by content hash, the verified WorkItems whose child
+	// Mission was approved with it.
+	childHashes map[string]int
 	// leaseOwners maps every lease of a WorkItem to that WorkItem.
 	leaseOwners map[string]string
 
@@ -138,8 +141,9 @@ type Override struct {
 // Aggregate names what an Event revises (COMMANDS.md 2.4).
 type Aggregate struct {
 	Type AggregateType
-	// ID is the aggregate's id; for a Membership the member's type and id,
-	// for a budget account its type and id, joined by a space.
+	// ID is the aggregate's id; for a Mission and a Group the Group's, for a
+	// Membership the member's type and id, for a budget account its type and
+	// id, joined by a space.
 	ID string
 }
 
@@ -162,7 +166,7 @@ const (
 	AggregateNone AggregateType = ""
 )
 
-func missionAggregate(id string) Aggregate      { return Aggregate{AggregateMission, id} }
+func missionAggregate(groupID string) Aggregate { return Aggregate{AggregateMission, groupID} }
 func leaseAggregate(id string) Aggregate        { return Aggregate{AggregateCoordinatorLease, id} }
 func grantAggregate(id string) Aggregate        { return Aggregate{AggregateGrant, id} }
 func conversationAggregate(id string) Aggregate { return Aggregate{AggregateConversation, id} }
@@ -202,6 +206,7 @@ func New() *State {
 		artifactsByID:   map[string]*Artifact{},
 		artifactsByHash: map[string][]*Artifact{},
 		redacted:        map[int64]bool{},
+		childHashes:     map[string]int{},
 		leaseOwners:     map[string]string{},
 	}
 }

@@ -1,0 +1,204 @@
+package groups
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/missionweave/server/internal/budget"
+	"github.com/missionweave/server/internal/leases"
+	"github.com/missionweave/server/internal/protocol"
+)
+
+// Work Contract rules against state (COMMANDS.md 3.3, 5.4): what a Mission
+// lets a contract promise.
+
+// contractValues are the P23 rows that every new or revised contract must
+// pass; version is the only contractVersion it may have.
+func (x *Ctx) contractValues(c *protocol.WorkContract, version int64) error {
+	m := x.Group.Mission
+	switch {
+	case c.ContractVersion != version:
+		return invalid("contract_version")
+	case !leases.Before(x.World.Now, c.Deadline), leases.Compare(c.Deadline, m.Deadline) > 0:
+		return invalid("deadline")
+	case !permitted(m.Permissions, c.AllowedResources):
+		return forbid("permission")
+	case !withinCeiling(m.AllowedCapabilities, c.RequiredCapabilities):
+		return forbid("capability")
+	case budgetCurrency(c.Budget, x.Group.Ledger.Currency()):
+		return invalid("currency_mismatch")
+	}
+	return nil
+}
+
+// budgetCurrency reports that a budget names money in another currency than
+// the Mission tree's.
+func budgetCurrency(b protocol.Budget, tree string) bool {
+	return budget.CurrencyMismatch(budget.FromBudget(b)[budget.Financial], b.Currency, tree)
+}
+
+// permitted reports that every operation wanted is allowed by a grant on its
+// resource. A grant's resource may end in * and then matches a prefix; a grant
+// with constraints covers only what keeps them.
+func permitted(grants, wanted []protocol.ResourceGrant) bool {
+	for _, w := range wanted {
+		for _, op := range w.Operations {
+			if !slices.ContainsFunc(grants, func(g protocol.ResourceGrant) bool {
+				return covers(g.Resource, w.Resource) && slices.Contains(g.Operations, op) &&
+					(len(g.Constraints) == 0 || keeps(w.Constraints, g.Constraints))
+			}) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func covers(pattern, resource string) bool {
+	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
+		return strings.HasPrefix(resource, prefix)
+	}
+	return pattern == resource
+}
+
+// keeps reports that constraints repeat every member of the ones above them.
+func keeps(constraints, above protocol.Raw) bool {
+	want, err := above.Value()
+	if err != nil {
+		return false
+	}
+	if want.Len() == 0 {
+		return true
+	}
+	if len(constraints) == 0 {
+		return false
+	}
+	have, err := constraints.Value()
+	if err != nil {
+		return false
+	}
+	for name, v := range want.Members() {
+		got, ok := have.Get(name)
+		if !ok || !bytes.Equal(got.Raw(), v.Raw()) {
+			return false
+		}
+	}
+	return true
+}
+
+// withinCeiling reports that no required capability goes beyond the ceiling;
+// without a ceiling nothing does.
+func withinCeiling(ceiling, required []protocol.CapabilityRef) bool {
+	if ceiling == nil {
+		return true
+	}
+	for _, r := range required {
+		if !slices.ContainsFunc(ceiling, func(c protocol.CapabilityRef) bool { return leases.Satisfies(c, r) }) {
+			return false
+		}
+	}
+	return true
+}
+
+// knownDependencies is P18: every dependency is a WorkItem of the Group. A
+// contract that names its own WorkItem is left to the cycle check.
+func (x *Ctx) knownDependencies(c *protocol.WorkContract, self string) error {
+	for _, id := range c.DependencyWorkItemIDs {
+		if id != self && x.Group.WorkItems[id] == nil {
+			return invalid("unknown_reference")
+		}
+	}
+	return nil
+}
+
+// reaches reports that from depends, directly or not, on the WorkItem to. What
+// replaces a WorkItem counts as something it depends on, because it can
+// satisfy a dependency in its place.
+func (s *State) reaches(from []string, to string) bool {
+	seen := map[string]bool{}
+	stack := slices.Clone(from)
+	for len(stack) > 0 {
+		id := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		if id == to {
+			return true
+		}
+		w := s.WorkItems[id]
+		if w == nil || seen[id] {
+			continue
+		}
+		seen[id] = true
+		stack = append(stack, w.Contract.DependencyWorkItemIDs...)
+		stack = append(stack, w.ReplacedBy...)
+	}
+	return false
+}
+
+// satisfied reports that a dependency is verified, or superseded by verified
+// work. Replacements are newer than what they replace, so the walk ends.
+func (s *State) satisfied(workItemID string) bool {
+	w := s.WorkItems[workItemID]
+	return w != nil && (w.State == protocol.WorkVerified || slices.ContainsFunc(w.ReplacedBy, s.satisfied))
+}
+
+// dependenciesMet reports that all dependencies of a contract are satisfied.
+func (s *State) dependenciesMet(c *protocol.WorkContract) bool {
+	for _, id := range c.DependencyWorkItemIDs {
+		if !s.satisfied(id) {
+			return false
+		}
+	}
+	return true
+}
+
+// exceededBudget turns a Ledger's refusal into BUDGET_EXCEEDED; any other
+// error is a defect and passes through.
+func exceededBudget(err error, reason string) error {
+	short, ok := err.(*budget.Exceeded)
+	if !ok {
+		return err
+	}
+	return protocol.NewError(protocol.CodeBudgetExceeded, reason).
+		WithDetail("account", short.Account).WithDetail("dimensions", short.Dimensions.Names())
+}
+
+// paused refuses what COMMANDS.md 7.2 forbids while the WorkItem's account or
+// an account above it, in whatever Group, is exhausted. Accounts of other
+// Groups are not named.
+func (x *Ctx) paused(w *WorkItem) error {
+	for g, ref := x.Group, w.Account(); ; {
+		if a, dims := g.Ledger.Paused(ref); a != nil {
+			err := protocol.NewError(protocol.CodeBudgetExceeded, "paused")
+			if g == x.Group {
+				err = err.WithDetail("account", a.Ref).WithDetail("dimensions", dims.Names())
+			}
+			return err
+		}
+		up, ok := g.Ledger.Up()
+		if !ok {
+			return nil
+		}
+		parent, err := x.World.group(up.GroupID)
+		if err != nil {
+			return err
+		}
+		if parent == nil {
+			return &IntegrityError{Problem: "parent Group " + up.GroupID + " is gone"}
+		}
+		g, ref = parent, up.Account
+	}
+}
+
+// duration is a requested duration in seconds held against policy: def when
+// none is named, pressed into the bounds.
+func (x *Ctx) duration(seconds *int64, def int64, b Bounds) (time.Duration, error) {
+	s := min(max(def, b.Min), b.Max)
+	if seconds != nil {
+		if s = *seconds; s < b.Min || s > b.Max {
+			return 0, invalid("lease_bounds")
+		}
+	}
+	return secondsOf(s), nil
+}
