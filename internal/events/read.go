@@ -1,0 +1,161 @@
+package events
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/missionweave/server/internal/protocol"
+)
+
+// MaxPage bounds a page of Events.
+const MaxPage = 1000
+
+// StoredEvent is a Group Event as stored: Document is the exact signed bytes.
+type StoredEvent struct {
+	GroupID    string
+	Sequence   int64
+	EventID    string
+	Kind       string
+	OccurredAt time.Time
+	Document   []byte
+}
+
+const sqlPage = `SELECT sequence, event_id, kind, occurred_at, document FROM events
+WHERE tree_id = $1 AND group_id = $2 AND sequence > $3 ORDER BY sequence LIMIT $4`
+
+// ReadEvents returns up to limit (1..MaxPage) Events after a sequence, in order
+// and without gaps. Errors: ErrGroupUnknown, ErrTrimmed, ErrUnavailable.
+func (s *Store) ReadEvents(ctx context.Context, groupID string, after int64, limit int) ([]StoredEvent, error) {
+	tree, err := s.Tree(ctx, groupID)
+	if err != nil {
+		return nil, err
+	}
+	return s.readEvents(ctx, tree, groupID, after, limit)
+}
+
+func (s *Store) readEvents(ctx context.Context, tree int64, groupID string, after int64, limit int) ([]StoredEvent, error) {
+	limit = min(max(limit, 1), MaxPage)
+	rows, err := s.readers.Query(ctx, sqlPage, tree, groupID, after, limit)
+	if err != nil {
+		return nil, read(err)
+	}
+	out := make([]StoredEvent, 0, min(limit, 128))
+	for rows.Next() {
+		ev := StoredEvent{GroupID: groupID}
+		var id [16]byte
+		if err := rows.Scan(&ev.Sequence, &id, &ev.Kind, &ev.OccurredAt, &ev.Document); err != nil {
+			rows.Close()
+			return nil, err
+		}
+		ev.EventID, ev.OccurredAt = uuidURN(id), ev.OccurredAt.UTC()
+		out = append(out, ev)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, read(err)
+	}
+	if len(out) > 0 && out[0].Sequence != max(after, 0)+1 {
+		return nil, ErrTrimmed
+	}
+	return out, nil
+}
+
+// EventAt names one Event of a Group.
+type EventAt struct {
+	GroupID  string
+	Sequence int64
+}
+
+// EventsAt returns single Events by place, in the order asked for; one that does
+// not exist is left out.
+func (s *Store) EventsAt(ctx context.Context, at []EventAt) ([]StoredEvent, error) {
+	var q pgx.Batch
+	var out []StoredEvent
+	for _, a := range at {
+		tree, err := s.Tree(ctx, a.GroupID)
+		if err != nil {
+			return nil, err
+		}
+		q.Queue(sqlPage, tree, a.GroupID, a.Sequence-1, 1).Query(func(rows pgx.Rows) error {
+			for rows.Next() {
+				ev := StoredEvent{GroupID: a.GroupID}
+				var id [16]byte
+				if err := rows.Scan(&ev.Sequence, &id, &ev.Kind, &ev.OccurredAt, &ev.Document); err != nil {
+					return err
+				}
+				if ev.EventID, ev.OccurredAt = uuidURN(id), ev.OccurredAt.UTC(); ev.Sequence == a.Sequence {
+					out = append(out, ev)
+				}
+			}
+			return rows.Err()
+		})
+	}
+	if len(at) == 0 {
+		return nil, nil
+	}
+	return out, read(s.readers.SendBatch(ctx, &q).Close())
+}
+
+// Head returns the sequence of a Group's last Event. Error: ErrGroupUnknown.
+func (s *Store) Head(ctx context.Context, groupID string) (int64, error) {
+	rows, err := s.GroupRows(ctx, groupID)
+	if err != nil {
+		return 0, err
+	}
+	row, ok := rows[groupID]
+	if !ok {
+		return 0, ErrGroupUnknown
+	}
+	return row.HeadSequence, nil
+}
+
+// FindReceipt returns the stored receipt of a Command; ok is false when the
+// Command was not accepted.
+func (s *Store) FindReceipt(ctx context.Context, key ReceiptKey) (r *StoredReceipt, ok bool, err error) {
+	v, err := s.Look(ctx, Look{Receipts: []ReceiptKey{key}})
+	if err != nil {
+		return nil, false, err
+	}
+	r, ok = v.Receipts[key]
+	return r, ok, nil
+}
+
+// Cursor is a Principal's durable place in a Group, 0 when it never set one, and
+// the Group's head. Error: ErrGroupUnknown.
+func (s *Store) Cursor(ctx context.Context, groupID string, actor protocol.Actor) (sequence, head int64, err error) {
+	err = s.readers.QueryRow(ctx, `SELECT coalesce(c.sequence, 0), g.head_sequence FROM groups g
+		LEFT JOIN cursors c ON c.tree_id = g.tree_id AND c.group_id = g.group_id AND c.actor_type = $2 AND c.actor_id = $3
+		WHERE g.group_id = $1`, groupID, actor.Type, actor.ID).Scan(&sequence, &head)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return 0, 0, ErrGroupUnknown
+	}
+	return sequence, head, read(err)
+}
+
+// SetCursor moves a Cursor forward and returns where it stands; a lower value
+// changes nothing (COMMANDS.md 8.8). Errors: ErrGroupUnknown; ErrPastHead, and
+// the Cursor stays.
+func (s *Store) SetCursor(ctx context.Context, groupID string, actor protocol.Actor, sequence int64) (int64, error) {
+	if sequence < 0 {
+		return 0, ErrPastHead
+	}
+	var head int64
+	var now *int64
+	err := s.readers.QueryRow(ctx, `WITH g AS (SELECT tree_id, group_id, head_sequence FROM groups WHERE group_id = $1),
+		w AS (INSERT INTO cursors AS c (tree_id, group_id, actor_type, actor_id, sequence, updated_at)
+			SELECT tree_id, group_id, $2, $3, $4, clock_timestamp() FROM g WHERE $4 <= head_sequence
+			ON CONFLICT (tree_id, group_id, actor_type, actor_id) DO UPDATE
+				SET sequence = greatest(c.sequence, excluded.sequence), updated_at = excluded.updated_at
+			RETURNING c.sequence)
+		SELECT g.head_sequence, w.sequence FROM g LEFT JOIN w ON true`, groupID, actor.Type, actor.ID, sequence).Scan(&head, &now)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return 0, ErrGroupUnknown
+	case err != nil:
+		return 0, read(err)
+	case now == nil:
+		return 0, ErrPastHead
+	}
+	return *now, nil
+}
