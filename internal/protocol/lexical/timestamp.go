@@ -54,7 +54,7 @@ func parseTimestamp(s string) (Instant, bool) {
 	hour, ok5 := two(s, 11)
 	minute, ok6 := two(s, 14)
 	second, ok7 := two(s, 17)
-	if !(ok1 && ok2 && ok3 && ok4 && ok5 && ok6 && ok7) {
+	if ok := ok1 && ok2 && ok3 && ok4 && ok5 && ok6 && ok7; !ok {
 		return Instant{}, false
 	}
 	year += 100 * century

@@ -1,6 +1,7 @@
 package strictjson
 
 import (
+	"fmt"
 	"reflect"
 	"strconv"
 	"strings"
@@ -19,7 +20,7 @@ import (
 func Decode(v Value, dst any) error {
 	rv := reflect.ValueOf(dst)
 	if rv.Kind() != reflect.Pointer || rv.IsNil() {
-		return &TypeError{reflect.TypeOf(dst).String(), "decoding needs a pointer"}
+		return &TypeError{fmt.Sprintf("%T", dst), "decoding needs a pointer"}
 	}
 	p, err := planFor(rv.Type().Elem())
 	if err != nil {

@@ -27,8 +27,10 @@ func TestCanonicalForm(t *testing.T) {
 		{"UTF-16 order of written escapes", `{"\ue000":1,"\ud83d\ude00":2}`, "{\"\U0001F600\":2,\"\uE000\":1}"},
 		{"UTF-16 order behind a long prefix", "{\"prefix-prefix\uE000\":1,\"prefix-prefix\U0001F600\":2}", "{\"prefix-prefix\U0001F600\":2,\"prefix-prefix\uE000\":1}"},
 		{"UTF-16 order across the eighth byte", "{\"123456\uFF21\":1,\"123456\U0001F600\":2}", "{\"123456\U0001F600\":2,\"123456\uFF21\":1}"},
-		{"RFC 8785 sorting sample", "{\"\\u20ac\":\"Euro Sign\",\"\\r\":\"Carriage Return\",\"\\ufb33\":\"Hebrew Letter Dalet With Dagesh\",\"1\":\"One\",\"\\ud83d\\ude00\":\"Emoji: Grinning Face\",\"\\u0080\":\"Control\",\"\\u00f6\":\"Latin Small Letter O With Diaeresis\"}",
-			"{\"\\r\":\"Carriage Return\",\"1\":\"One\",\"\u0080\":\"Control\",\"\u00f6\":\"Latin Small Letter O With Diaeresis\",\"\u20ac\":\"Euro Sign\",\"\U0001F600\":\"Emoji: Grinning Face\",\"\uFB33\":\"Hebrew Letter Dalet With Dagesh\"}"},
+		{
+			"RFC 8785 sorting sample", "{\"\\u20ac\":\"Euro Sign\",\"\\r\":\"Carriage Return\",\"\\ufb33\":\"Hebrew Letter Dalet With Dagesh\",\"1\":\"One\",\"\\ud83d\\ude00\":\"Emoji: Grinning Face\",\"\\u0080\":\"Control\",\"\\u00f6\":\"Latin Small Letter O With Diaeresis\"}",
+			"{\"\\r\":\"Carriage Return\",\"1\":\"One\",\"\u0080\":\"Control\",\"\u00f6\":\"Latin Small Letter O With Diaeresis\",\"\u20ac\":\"Euro Sign\",\"\U0001F600\":\"Emoji: Grinning Face\",\"\uFB33\":\"Hebrew Letter Dalet With Dagesh\"}",
+		},
 		{"short escapes", `"\b\t\n\f\r\"\\\u0008\u0009\u000a\u000c\u000d\u0022\u005c"`, `"\b\t\n\f\r\"\\\b\t\n\f\r\"\\"`},
 		{"other control characters, lower-case", `"\u0000\u001F\u000B"`, `"\u0000\u001f\u000b"`},
 		{"everything else is literal", `"\u007f\u0080\u2028\u2029\/\u003c\u00e9\ud83d\ude80"`, "\"\u007f\u0080\u2028\u2029/<\u00e9\U0001F680\""},

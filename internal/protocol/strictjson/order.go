@@ -1,7 +1,6 @@
 package strictjson
 
 import (
-	"bytes"
 	"encoding/binary"
 	"slices"
 )
@@ -117,11 +116,14 @@ func (p *parser) compareKeys(a, b sortKey) int {
 		return 1
 	}
 	x, y := nameBytes(p.src, p.dec, &p.nodes[a.node]), nameBytes(p.src, p.dec, &p.nodes[b.node])
-	p.compared += min(len(x), len(y)) + 1
-	if bytes.Equal(x, y) {
-		return 0
+	n := min(len(x), len(y))
+	p.compared += n
+	// Names with a long common prefix are what a hostile text has many of.
+	same := 0
+	for same+8 <= n && binary.LittleEndian.Uint64(x[same:]) == binary.LittleEndian.Uint64(y[same:]) {
+		same += 8
 	}
-	return compareUTF16(x, y)
+	return compareUTF16(x[same:], y[same:])
 }
 
 func (p *parser) duplicate(a, b sortKey) bool {

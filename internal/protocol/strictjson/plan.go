@@ -104,6 +104,7 @@ func (b *planner) plan(t reflect.Type) (*plan, error) {
 		p.kind = planRaw
 		return p, nil
 	}
+	custom := p.appender && p.decoder
 	var err error
 	switch t.Kind() {
 	case reflect.Bool:
@@ -120,11 +121,11 @@ func (b *planner) plan(t reflect.Type) (*plan, error) {
 		p.kind = planPointer
 		p.elem, err = b.plan(t.Elem())
 	case reflect.Slice:
-		if t.Elem().Kind() == reflect.Uint8 && !(p.appender && p.decoder) {
+		if t.Elem().Kind() == reflect.Uint8 && !custom {
 			return nil, &TypeError{t.String(), "bytes have no single JSON form"}
 		}
 		p.kind = planSlice
-		if !(p.appender && p.decoder) {
+		if !custom {
 			p.elem, err = b.plan(t.Elem())
 		}
 	case reflect.Array:
@@ -138,7 +139,7 @@ func (b *planner) plan(t reflect.Type) (*plan, error) {
 		p.elem, err = b.plan(t.Elem())
 	case reflect.Struct:
 		p.kind = planStruct
-		if !(p.appender && p.decoder) {
+		if !custom {
 			err = b.fields(p, t, nil)
 		}
 	case reflect.Interface:
@@ -147,7 +148,7 @@ func (b *planner) plan(t reflect.Type) (*plan, error) {
 		}
 		p.kind = planAny
 	default:
-		if !(p.appender && p.decoder) {
+		if !custom {
 			return nil, &TypeError{t.String(), "no JSON form"}
 		}
 		p.kind = planCustom
@@ -165,7 +166,7 @@ func (b *planner) fields(p *plan, t reflect.Type, at []int) error {
 	for i := range t.NumField() {
 		f := t.Field(i)
 		tag, tagged := f.Tag.Lookup("json")
-		if tag == "-" || !f.IsExported() && !(f.Anonymous && f.Type.Kind() == reflect.Struct) {
+		if tag == "-" {
 			continue
 		}
 		index := append(slices.Clone(at), i)
