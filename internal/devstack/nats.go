@@ -1,0 +1,142 @@
+package devstack
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// JetStreamSyncInterval is how often JetStream's files are synced to disk. A
+// power cut can take the messages since the last time; they are copies of
+// committed events and are published again from PostgreSQL.
+const JetStreamSyncInterval = time.Minute
+
+const (
+	natsUser         = "missionweave"
+	natsReady        = 20 * time.Second
+	natsMaxPayload   = 8 << 20
+	jetStreamMemory  = 256 << 20
+	jetStreamStorage = 4 << 30
+)
+
+// natsNode is the embedded NATS server; it can be stopped and started again on
+// the same port and store.
+type natsNode struct {
+	layout   layout
+	password string
+	log      *slog.Logger
+
+	mu   sync.Mutex
+	port int
+	srv  *server.Server
+}
+
+func (n *natsNode) url() string {
+	u := url.URL{
+		Scheme: "nats", User: url.UserPassword(natsUser, n.password),
+		Host: net.JoinHostPort("127.0.0.1", strconv.Itoa(n.port)),
+	}
+	return u.String()
+}
+
+// start runs the server on wantPort if that is free, else on a free port; a
+// fixed port must be had.
+func (n *natsNode) start(wantPort int, fixed bool) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.srv != nil {
+		return errors.New("NATS already runs")
+	}
+	port := wantPort
+	if port == 0 || (!fixed && !portIsFree(port)) {
+		port = server.RANDOM_PORT
+	}
+	if err := os.MkdirAll(n.layout.natsDir(), 0o700); err != nil {
+		return err
+	}
+	srv, err := server.NewServer(&server.Options{
+		ServerName:         "missionweave-devstack",
+		Host:               "127.0.0.1",
+		Port:               port,
+		Username:           natsUser,
+		Password:           n.password,
+		NoSigs:             true, // signals belong to the program around it
+		MaxPayload:         natsMaxPayload,
+		JetStream:          true,
+		StoreDir:           n.layout.natsDir(),
+		SyncInterval:       JetStreamSyncInterval,
+		JetStreamMaxMemory: jetStreamMemory,
+		JetStreamMaxStore:  jetStreamStorage,
+	})
+	if err != nil {
+		return fmt.Errorf("NATS: %w", err)
+	}
+	problems := &natsLog{log: n.log}
+	srv.SetLogger(problems, false, false)
+	srv.Start()
+	if !srv.ReadyForConnections(natsReady) || !srv.JetStreamEnabled() {
+		srv.Shutdown()
+		srv.WaitForShutdown()
+		return fmt.Errorf("NATS with JetStream in %s is not ready: %s", n.layout.natsDir(), problems.last())
+	}
+	bound := srv.Addr().(*net.TCPAddr).Port
+	if n.port != bound { // unchanged on a restart, when others read it
+		n.port = bound
+	}
+	n.srv = srv
+	return nil
+}
+
+// stop ends the server and waits until its store is closed.
+func (n *natsNode) stop() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.srv == nil {
+		return
+	}
+	n.srv.Shutdown()
+	n.srv.WaitForShutdown()
+	n.srv = nil
+}
+
+// natsLog passes on what an operator should see and drops the chatter.
+type natsLog struct {
+	log *slog.Logger
+
+	mu      sync.Mutex
+	problem string
+}
+
+func (l *natsLog) last() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.problem
+}
+
+func (l *natsLog) note(level func(string, ...any), format string, args []any) {
+	text := fmt.Sprintf(format, args...)
+	l.mu.Lock()
+	l.problem = text
+	l.mu.Unlock()
+	level("NATS: " + text)
+}
+
+func (l *natsLog) Noticef(string, ...any)        {}
+func (l *natsLog) Debugf(string, ...any)         {}
+func (l *natsLog) Tracef(string, ...any)         {}
+func (l *natsLog) Warnf(format string, v ...any) { l.note(l.log.Warn, format, v) }
+func (l *natsLog) Errorf(format string, v ...any) {
+	l.note(l.log.Error, format, v)
+}
+
+// Fatalf is an error here: the server then is not ready, and start says so. The
+// program around it must not be ended from in here.
+func (l *natsLog) Fatalf(format string, v ...any) { l.note(l.log.Error, format, v) }
