@@ -1,12 +1,14 @@
 package protocol_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/missionweave/server/internal/protocol"
+	"github.com/missionweave/server/internal/protocol/shape"
 )
 
 func TestPublishedStructuralVectors(t *testing.T) {
@@ -33,5 +35,33 @@ func TestPublishedStructuralVectors(t *testing.T) {
 				t.Log(err)
 			}
 		})
+	}
+}
+
+func TestOwnStructuralVectors(t *testing.T) {
+	kinds := map[protocol.DocumentKind]int{}
+	for _, v := range ownVectors(t) {
+		t.Run(string(v.kind)+"/"+v.name, func(t *testing.T) {
+			_, err := protocol.ValidateBytes(v.kind, v.doc.append(nil))
+			if v.valid {
+				if err != nil {
+					t.Errorf("%v", err)
+				}
+				return
+			}
+			var f *shape.Fault
+			if !errors.As(err, &f) {
+				t.Fatalf("got %v, want a fault at %s", err, v.path)
+			}
+			if f.Path != v.path || f.Keyword != v.keyword {
+				t.Errorf("got %s %s, want %s %s", f.Path, f.Keyword, v.path, v.keyword)
+			}
+		})
+		kinds[v.kind]++
+	}
+	for _, kind := range protocol.DocumentKinds() {
+		if kind != protocol.KindCommon && kinds[kind] == 0 {
+			t.Errorf("no vector of kind %s", kind)
+		}
 	}
 }
