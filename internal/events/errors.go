@@ -40,7 +40,9 @@ var (
 // HeadMoved names the Groups whose head is not the expected one.
 type HeadMoved struct{ GroupIDs []string }
 
-func (e *HeadMoved) Error() string { return ErrHeadMoved.Error() + ": " + strings.Join(e.GroupIDs, ", ") }
+func (e *HeadMoved) Error() string {
+	return ErrHeadMoved.Error() + ": " + strings.Join(e.GroupIDs, ", ")
+}
 
 // Is matches ErrHeadMoved.
 func (e *HeadMoved) Is(target error) bool { return target == ErrHeadMoved }
