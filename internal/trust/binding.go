@@ -99,6 +99,13 @@ func (k *Key) Interval() Interval { return k.interval }
 // Binding is the retained record; its History must not be changed.
 func (k *Key) Binding() Binding { return k.binding }
 
+// Verifies reports whether signature (64 bytes) is the key's over message, under
+// the strict rules of stages 3 and 6. It is for transcripts, whose time and
+// replay protection are their own: interval and expiry are not looked at.
+func (k *Key) Verifies(message, signature []byte) bool {
+	return len(signature) == ed25519.SignatureSize && ed25519.Verify(k.public, message, signature)
+}
+
 // status is a Validity with its instants read once.
 type status struct {
 	recordedAt lexical.Instant
@@ -118,7 +125,7 @@ func sameInstant(a, b *lexical.Instant) bool {
 	return a.Compare(*b) == 0
 }
 
-// newKey reads one binding on its own. proven tells that the point of these 32
+// newKey reads one binding without its history. proven tells that the point of these 32
 // bytes was checked before.
 func newKey(b Binding, proven func([32]byte) bool) (*Key, *BindingFault) {
 	fault := func(reason string, err error) (*Key, *BindingFault) {
@@ -151,7 +158,7 @@ func newKey(b Binding, proven func([32]byte) bool) (*Key, *BindingFault) {
 	}
 	k := &Key{binding: b, public: public, interval: Interval{ValidFrom: from}}
 	k.binding.History = nil
-	return k.grow(b.History)
+	return k, nil
 }
 
 // grow returns the key with the statuses of declared added. declared may repeat
@@ -229,9 +236,10 @@ func readStatus(v Validity) (status, error) {
 	return s, nil
 }
 
-// merge joins a second declaration of the same key id into k. Anything but the
-// identical immutable binding is reuse of the id.
-func (k *Key) merge(other *Key) (*Key, *BindingFault) {
+// merge joins another declaration of the same key id, with the statuses it
+// brings, into k. Anything but the identical immutable binding is reuse of the
+// id.
+func (k *Key) merge(other *Key, history []Validity) (*Key, *BindingFault) {
 	same := k.binding.Principal == other.binding.Principal &&
 		k.binding.Algorithm == other.binding.Algorithm &&
 		k.public.Equal(other.public) &&
@@ -239,7 +247,7 @@ func (k *Key) merge(other *Key) (*Key, *BindingFault) {
 	if !same {
 		return nil, &BindingFault{KeyID: k.binding.KeyID, Reason: FaultKeyIDReused}
 	}
-	return k.grow(other.binding.History)
+	return k.grow(history)
 }
 
 func validActor(a protocol.Actor) bool {

@@ -44,7 +44,8 @@ func UnavailableEvidence(organizationID string, why error) *Evidence {
 }
 
 // Extend returns the evidence of a later revision in which the declared bindings
-// were added, or had their history continued. It checks what NewEvidence checks,
+// were added, or had their history continued; a declaration of a known binding
+// may leave out the statuses that are retained already. It checks what NewEvidence checks,
 // at the cost of the declared bindings only, and is therefore also the test that
 // the Registry applies before it accepts a binding or a status record. The error
 // is a *BindingFault, or the fault of an unavailable evidence.
@@ -80,7 +81,7 @@ func (ev *Evidence) Reload(revision int64, bindings []Binding) (*Evidence, error
 		if len(now.history) < len(k.history) {
 			return nil, &BindingFault{KeyID: k.ID(), Reason: FaultHistoryRewrite}
 		}
-		if _, fault := now.merge(k); fault != nil {
+		if _, fault := now.merge(k, k.binding.History); fault != nil {
 			return nil, fault
 		}
 	}
@@ -105,9 +106,12 @@ func build(from *Evidence, revision int64, declared []Binding, proven func([32]b
 			known, ok = from.keys.get(k.ID())
 		}
 		if ok {
-			if k, fault = known.merge(k); fault != nil {
-				return nil, fault
-			}
+			k, fault = known.merge(k, b.History)
+		} else {
+			k, fault = k.grow(b.History)
+		}
+		if fault != nil {
+			return nil, fault
 		}
 		point := [32]byte(k.public)
 		owner, ok := owners[point]

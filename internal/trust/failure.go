@@ -75,19 +75,19 @@ const (
 
 // Reasons at StageAdmission; the first twelve are the protocol's own.
 const (
-	ReasonRecordMissing       = "record-missing"
-	ReasonRecordBinding       = "record-binding-mismatch"
-	ReasonTrustedTime         = "trusted-time-outside-key-interval"
-	ReasonTrustedTimeForm     = "malformed-trusted-time"
-	ReasonRecordConflict      = "record-conflict"
-	ReasonRecordSchema        = "record-schema-invalid"
-	ReasonLogAuthentication   = "log-authentication-failed"
-	ReasonAppendIntegrity     = "append-integrity-not-established"
-	ReasonLogUnavailable      = "log-unavailable"
-	ReasonLogIndeterminate    = "log-indeterminate"
-	ReasonCommitFailed        = "commit-failed"
-	ReasonSelfAnchoring       = "event-self-anchoring"
-	ReasonContextUnavailable  = "trusted-context-unavailable"
+	ReasonRecordMissing      = "record-missing"
+	ReasonRecordBinding      = "record-binding-mismatch"
+	ReasonTrustedTime        = "trusted-time-outside-key-interval"
+	ReasonTrustedTimeForm    = "malformed-trusted-time"
+	ReasonRecordConflict     = "record-conflict"
+	ReasonRecordSchema       = "record-schema-invalid"
+	ReasonLogAuthentication  = "log-authentication-failed"
+	ReasonAppendIntegrity    = "append-integrity-not-established"
+	ReasonLogUnavailable     = "log-unavailable"
+	ReasonLogIndeterminate   = "log-indeterminate"
+	ReasonCommitFailed       = "commit-failed"
+	ReasonSelfAnchoring      = "event-self-anchoring"
+	ReasonContextUnavailable = "trusted-context-unavailable"
 )
 
 // String is the protected diagnostic: stage, reason and, for structure, where.

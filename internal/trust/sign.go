@@ -52,6 +52,20 @@ func (s Signer) Binding(validFrom string) Binding {
 	}
 }
 
+func (s Signer) usable() bool {
+	return len(s.Private) == ed25519.PrivateKeySize && lexical.ValidID(s.KeyID)
+}
+
+// sign makes the envelope over exactly these signing bytes.
+func (s Signer) sign(createdAt string, signing []byte) protocol.Signature {
+	return protocol.Signature{
+		Algorithm: Algorithm,
+		KeyID:     s.KeyID,
+		CreatedAt: createdAt,
+		Value:     lexical.EncodeBase64URL(ed25519.Sign(s.Private, signing)),
+	}
+}
+
 // String names the key.
 func (s Signer) String() string { return "signer " + s.KeyID }
 
@@ -72,7 +86,7 @@ func SignDocument(kind protocol.DocumentKind, doc any, s Signer) ([]byte, string
 
 // AppendSigned is SignDocument onto dst.
 func AppendSigned(dst []byte, kind protocol.DocumentKind, doc any, s Signer) ([]byte, string, error) {
-	if len(s.Private) != ed25519.PrivateKeySize || !lexical.ValidID(s.KeyID) {
+	if !s.usable() {
 		return dst, "", ErrSignerKey
 	}
 	buf := buffers.Get().(*[]byte)
@@ -88,12 +102,7 @@ func AppendSigned(dst []byte, kind protocol.DocumentKind, doc any, s Signer) ([]
 	if !lexical.IsUTCZ(u.time) {
 		return dst, "", ErrTime
 	}
-	signature := protocol.Signature{
-		Algorithm: Algorithm,
-		KeyID:     s.KeyID,
-		CreatedAt: u.time,
-		Value:     lexical.EncodeBase64URL(ed25519.Sign(s.Private, u.signing)),
-	}
+	signature := s.sign(u.time, u.signing)
 	if u.signature != nil {
 		*u.signature = signature
 	}

@@ -25,7 +25,7 @@ type Verified struct {
 	ProtectedTime  lexical.Instant
 	ProtectedText  string // the spelling that was signed
 	Key            *Key
-	Interval              // effective validity of the key
+	Interval       // effective validity of the key
 }
 
 // Binding is the Registry record of the key that verified the document.
@@ -67,10 +67,21 @@ func Verify(kind protocol.DocumentKind, v strictjson.Value, ev *Evidence) (*Veri
 // have any other R. A failure of stages 4 to 6 is reported as stage 3 when R
 // turns out to be wrong.
 func VerifySigned(kind protocol.DocumentKind, v strictjson.Value, ev *Evidence) (*Verified, *Failure) {
-	e, failure := readEnvelope(kind, v)
+	signed, ok := protocol.SignedKinds[kind]
+	if !ok {
+		return nil, &Failure{Stage: StageEnvelope, Reason: ReasonUnknownKind}
+	}
+	return verifySigned(kind, v, ev, signed.ProtectedTime, signed.Signer(v))
+}
+
+// verifySigned is stages 3 to 6 for an object whose protected time is the member
+// timeMember. A signer without an id stands for any Principal of its type.
+func verifySigned(kind protocol.DocumentKind, v strictjson.Value, ev *Evidence, timeMember string, signer protocol.Actor) (*Verified, *Failure) {
+	e, failure := readEnvelope(v, timeMember)
 	if failure != nil {
 		return nil, failure
 	}
+	e.signer = signer
 	verified, failure := e.complete(kind, v, ev)
 	if failure == nil {
 		return verified, nil
@@ -84,26 +95,21 @@ func VerifySigned(kind protocol.DocumentKind, v strictjson.Value, ev *Evidence) 
 // envelope is a signature envelope bound back to the protected content.
 type envelope struct {
 	keyID     string
-	signer    protocol.Actor // an empty ID stands for any Principal of the type
+	signer    protocol.Actor
 	timeText  string
 	time      lexical.Instant
 	signature [ed25519.SignatureSize]byte
 }
 
 // readEnvelope is stage 3 less the decompression of R.
-func readEnvelope(kind protocol.DocumentKind, v strictjson.Value) (envelope, *Failure) {
+func readEnvelope(v strictjson.Value, timeMember string) (envelope, *Failure) {
 	fail := func(reason string, cause error) (envelope, *Failure) {
 		return envelope{}, &Failure{Stage: StageEnvelope, Reason: reason, Cause: cause}
-	}
-	rule, ok := protocol.SignedKinds[kind]
-	if !ok {
-		return fail(ReasonUnknownKind, nil)
 	}
 	sig := v.Member("signature")
 	e := envelope{
 		keyID:    sig.Member("keyId").Str(),
-		signer:   rule.Signer(v),
-		timeText: v.Member(rule.ProtectedTime).Str(),
+		timeText: v.Member(timeMember).Str(),
 	}
 	createdAt := sig.Member("createdAt").Str()
 	if !lexical.IsUTCZ(e.timeText) || !lexical.IsUTCZ(createdAt) {
