@@ -1,10 +1,5 @@
 package groups
 
-import (
-	"github.com/missionweave/server/internal/protocol"
-	"github.com/missionweave/server/internal/protocol/strictjson"
-)
-
 // Apply folds the next Event. It is total: it accepts every Event that Decide
 // made on this state, and answers *IntegrityError, with the state partly
 // changed and to be dropped, for anything else. An Event that was applied
@@ -55,33 +50,6 @@ func (s *State) Apply(ev *Event) error {
 
 func createsGroup(kind string) bool {
 	return kind == "mission.created" || kind == "mission.follow_up.created"
-}
-
-// logPolicy adds the Policy Log entry of a ★ Event (COMMANDS.md 6.3).
-func (s *State) logPolicy(ev *Event) {
-	p, ok := ev.Payload.(policyPayload)
-	if !ok {
-		return
-	}
-	id, ids := p.policyEntry()
-	if id == "" {
-		return
-	}
-	details := map[string]any{"eventId": ev.EventID, "sequence": ev.Sequence}
-	for i := 0; i+1 < len(ids); i += 2 {
-		if ids[i+1] != "" {
-			details[ids[i]] = ids[i+1]
-		}
-	}
-	// A map of strings and one integer has a canonical form.
-	raw, err := strictjson.Marshal(details)
-	if err != nil {
-		panic(err)
-	}
-	s.PolicyLog = append(s.PolicyLog, protocol.PolicyLogEntry{
-		EntryID: id, Decision: ev.Kind, Actor: ev.Actor, OccurredAt: ev.OccurredAt, Details: raw,
-	})
-	s.changed.PolicyLog = true
 }
 
 // ChangeSet names the aggregates that Apply touched since ClearChanged, for

@@ -47,6 +47,8 @@ type emission struct {
 	Timer string
 	// TreeID places a Group that the Event creates.
 	TreeID string
+	// Accepted is the service that accepts a fact of the Organization.
+	Accepted protocol.Actor
 }
 
 // emitter numbers and wraps the Events of one decision.
@@ -54,7 +56,6 @@ type emitter struct {
 	mint      func() string
 	now       string
 	authority protocol.Actor
-	accepted  protocol.Actor // of Organization facts
 	cmd       *Command
 
 	drafts    []Draft
@@ -135,7 +136,7 @@ func (e *emitter) emit(groupID string, g *State, kind string, payload any, m emi
 		}
 	}
 	if row.Aggregate == AggregateNone {
-		ev.AcceptedBy = e.accepted
+		ev.AcceptedBy = m.Accepted
 	} else {
 		ev.Sequence = e.sequence(groupID, g)
 		if e.heads == nil {

@@ -33,13 +33,6 @@ type EventKind struct {
 	fold func(*State, *Event) error
 }
 
-// policyPayload is a payload that may add a Policy Log entry.
-type policyPayload interface {
-	// policyEntry returns the entry's id, "" for none, and the ids that the
-	// entry repeats, as name, value pairs.
-	policyEntry() (id string, ids []string)
-}
-
 // eventKind builds a row from typed functions; key is the aggregate's id and
 // not needed for Mission and Group.
 func eventKind[P any](kind string, t AggregateType, policy bool,
@@ -74,7 +67,7 @@ func eventKind[P any](kind string, t AggregateType, policy bool,
 
 // eventKinds is the Event catalogue (COMMANDS.md section 6), by kind.
 var eventKinds = indexEvents(
-	missionEvents(), memberEvents(), messageEvents(), workEvents(), organizationEvents(),
+	missionEvents(), memberEvents(), messageEvents(), proposalEvents(), workEvents(), organizationEvents(),
 )
 
 func indexEvents(groups ...[]EventKind) map[string]*EventKind {

@@ -17,39 +17,6 @@ const (
 	decisionRevoked          = "revoked"
 )
 
-func (p *MissionCreated) policyEntry() (string, []string) {
-	return p.PolicyLogEntryID, []string{
-		"missionId", p.Mission.MissionID, "groupId", p.Group.GroupID,
-		"parentGroupId", p.ParentGroupID, "parentWorkItemId", p.ParentWorkItemID,
-		"sourceEventId", p.SourceEventID, "followUpToMissionId", p.FollowUpToMissionID,
-		"approvalId", approvalID(p.Revocation),
-	}
-}
-
-func (p *MissionApproved) policyEntry() (string, []string) {
-	return p.PolicyLogEntryID, []string{
-		"missionId", p.MissionID, "approvalId", approvalID(p.Approval), "humanApprovalId", approvalID(p.HumanApproval),
-	}
-}
-
-func (p *MissionChangesRequested) policyEntry() (string, []string) {
-	return p.PolicyLogEntryID, []string{"missionId", p.MissionID, "approvalId", approvalID(p.Approval)}
-}
-
-func (p *FollowUpLinked) policyEntry() (string, []string) {
-	return p.PolicyLogEntryID, []string{
-		"followUpMissionId", p.FollowUpMissionID, "followUpGroupId", p.FollowUpGroupID,
-		"approvalId", approvalID(p.Revocation),
-	}
-}
-
-func approvalID(a *Signed[protocol.Approval]) string {
-	if a == nil {
-		return ""
-	}
-	return a.Doc.ApprovalID
-}
-
 func missionEvents() []EventKind {
 	return []EventKind{
 		eventKind("mission.created", AggregateMission, true, nil, foldMissionCreated),

@@ -73,6 +73,12 @@ type State struct {
 	// leaseOwners maps every lease of a WorkItem to that WorkItem.
 	leaseOwners map[string]string
 
+	// attributed indexes WorkItems by the Delegation Grant they were authorized
+	// or offered under.
+	attributed map[string]map[string]bool
+	// childGroups are the Groups of all child Missions there ever were.
+	childGroups []string
+
 	changed ChangeSet
 }
 
@@ -203,6 +209,7 @@ func New() *State {
 		contracts:       map[contractKey]map[string]bool{},
 		owned:           map[string]map[string]bool{},
 		offered:         map[string]map[string]bool{},
+		attributed:      map[string]map[string]bool{},
 		artifactsByID:   map[string]*Artifact{},
 		artifactsByHash: map[string][]*Artifact{},
 		redacted:        map[int64]bool{},

@@ -38,6 +38,10 @@ type WorkItem struct {
 	// Children links the child Missions in order; only the last can be live.
 	Children []ChildLink
 
+	// Block says why a Worker blocked the WorkItem and what it needs; nil while
+	// it is not blocked by a Worker.
+	Block *BlockNote
+
 	Artifacts   []*Artifact
 	Checkpoints []Checkpoint
 
@@ -67,6 +71,12 @@ type ChildLink struct {
 	State              string          `json:"state"`
 	// ApprovedHashes are the child's approved Artifact hashes.
 	ApprovedHashes []string `json:"approvedHashes,omitempty"`
+}
+
+// BlockNote is a Worker's reason for a blocked WorkItem.
+type BlockNote struct {
+	Reason             string `json:"reason"`
+	RequiredResolution string `json:"requiredResolution"`
 }
 
 // Artifact is an Artifact manifest and the authority it was published under.

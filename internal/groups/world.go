@@ -25,6 +25,11 @@ type World struct {
 	Missions map[string]string
 	// KeyBound reports whether a Principal has a key binding.
 	KeyBound func(protocol.Actor) bool
+	// KeyLive reports whether a key is bound to the Principal and valid at Now.
+	KeyLive func(keyID string, p protocol.Actor) bool
+	// CheckCard holds the keys of a new Agent Card against the Registry: reuse,
+	// alias, invalid point, lifted revocation. Its error is the refusal.
+	CheckCard func(*protocol.AgentCard) error
 }
 
 // Agent is what the Registry and the session service know of an Agent.
@@ -75,6 +80,9 @@ type Organization struct {
 	// ExecutionPolicyRule names the Organization policy rule that demands an
 	// execution approval for a contract, "" when none does (COMMANDS.md 7.4).
 	ExecutionPolicyRule func(*protocol.WorkContract) string
+	// Catalogue tells the classification of content that the Organization
+	// itself provides; ok is false for content it does not. nil provides none.
+	Catalogue func(hash string) (classification string, ok bool)
 	// OfflineGrace bounds graceDeadline − disconnectedAt (COMMANDS.md 7.7).
 	OfflineGrace time.Duration
 	// FreshnessFuture bounds the protected time of embedded documents.
