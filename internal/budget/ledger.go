@@ -363,3 +363,50 @@ func (l *Ledger) Paused(ref Ref) (*Account, Dimensions) {
 	}
 	return nil, 0
 }
+
+// Amounts are usage and remainder of one account.
+type Amounts struct{ Usage, Remaining Vector }
+
+// Exhaustion is an account that a charge used up, and the dimensions in which
+// it had something left before.
+type Exhaustion struct {
+	Ref
+	Dimensions Dimensions
+}
+
+// Charged is what a charge would leave behind.
+type Charged struct {
+	amounts map[Ref]Amounts
+	// Exhausted lists the accounts it uses up, from the charged one upward.
+	Exhausted []Exhaustion
+}
+
+// Of returns the amounts of the charged account or of one above it.
+func (c Charged) Of(ref Ref) Amounts { return c.amounts[ref] }
+
+// Preview computes a charge without making it.
+func (l *Ledger) Preview(ref Ref, delta Vector) (Charged, error) {
+	if err := l.CheckCharge(ref, delta); err != nil {
+		return Charged{}, err
+	}
+	c := Charged{amounts: map[Ref]Amounts{}}
+	falls := true
+	for a := l.accounts[ref]; a != nil; a = a.parent {
+		after := Amounts{Usage: a.Usage().Plus(delta), Remaining: a.Remaining()}
+		if falls {
+			after.Remaining = after.Remaining.Minus(delta)
+		}
+		c.amounts[a.Ref] = after
+		var used Dimensions
+		for i, limit := range a.Limit {
+			if limit > 0 && after.Usage[i] >= limit {
+				used |= 1 << i
+			}
+		}
+		if fresh := used &^ a.Exhausted(); fresh != 0 && !a.Linked {
+			c.Exhausted = append(c.Exhausted, Exhaustion{a.Ref, fresh})
+		}
+		falls = falls && a.Finished
+	}
+	return c, nil
+}

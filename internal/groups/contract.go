@@ -2,9 +2,9 @@ package groups
 
 import (
 	"bytes"
+	"errors"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/missionweave/server/internal/budget"
 	"github.com/missionweave/server/internal/leases"
@@ -15,17 +15,23 @@ import (
 // lets a contract promise.
 
 // contractValues are the P23 rows that every new or revised contract must
-// pass; version is the only contractVersion it may have.
-func (x *Ctx) contractValues(c *protocol.WorkContract, version int64) error {
+// pass, in order; version is the only contractVersion it may have, and cycle
+// looks for a dependency cycle.
+func (x *Ctx) contractValues(c *protocol.WorkContract, version int64, cycle func() error) error {
 	m := x.Group.Mission
 	switch {
 	case c.ContractVersion != version:
 		return invalid("contract_version")
 	case !leases.Before(x.World.Now, c.Deadline), leases.Compare(c.Deadline, m.Deadline) > 0:
 		return invalid("deadline")
+	}
+	if err := cycle(); err != nil {
+		return err
+	}
+	switch {
 	case !permitted(m.Permissions, c.AllowedResources):
 		return forbid("permission")
-	case !withinCeiling(m.AllowedCapabilities, c.RequiredCapabilities):
+	case !underCeiling(m.AllowedCapabilities, c.RequiredCapabilities):
 		return forbid("capability")
 	case budgetCurrency(c.Budget, x.Group.Ledger.Currency()):
 		return invalid("currency_mismatch")
@@ -88,9 +94,9 @@ func keeps(constraints, above protocol.Raw) bool {
 	return true
 }
 
-// withinCeiling reports that no required capability goes beyond the ceiling;
+// underCeiling reports that no required capability goes beyond the ceiling;
 // without a ceiling nothing does.
-func withinCeiling(ceiling, required []protocol.CapabilityRef) bool {
+func underCeiling(ceiling, required []protocol.CapabilityRef) bool {
 	if ceiling == nil {
 		return true
 	}
@@ -153,15 +159,14 @@ func (s *State) dependenciesMet(c *protocol.WorkContract) bool {
 	return true
 }
 
-// exceededBudget turns a Ledger's refusal into BUDGET_EXCEEDED; any other
-// error is a defect and passes through.
-func exceededBudget(err error, reason string) error {
-	short, ok := err.(*budget.Exceeded)
-	if !ok {
-		return err
+// overBudget turns a Ledger's refusal into BUDGET_EXCEEDED; any other error is
+// a defect and passes through.
+func overBudget(reason string, err error) error {
+	var short *budget.Exceeded
+	if errors.As(err, &short) {
+		return exceededBudget(reason, short)
 	}
-	return protocol.NewError(protocol.CodeBudgetExceeded, reason).
-		WithDetail("account", short.Account).WithDetail("dimensions", short.Dimensions.Names())
+	return err
 }
 
 // paused refuses what COMMANDS.md 7.2 forbids while the WorkItem's account or
@@ -189,16 +194,4 @@ func (x *Ctx) paused(w *WorkItem) error {
 		}
 		g, ref = parent, up.Account
 	}
-}
-
-// duration is a requested duration in seconds held against policy: def when
-// none is named, pressed into the bounds.
-func (x *Ctx) duration(seconds *int64, def int64, b Bounds) (time.Duration, error) {
-	s := min(max(def, b.Min), b.Max)
-	if seconds != nil {
-		if s = *seconds; s < b.Min || s > b.Max {
-			return 0, invalid("lease_bounds")
-		}
-	}
-	return secondsOf(s), nil
 }

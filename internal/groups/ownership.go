@@ -118,19 +118,6 @@ func (x *Ctx) compatible(w *WorkItem) error {
 	return nil
 }
 
-// registered is the "Agent id" row of COMMANDS.md 3.1: the Agent exists and its
-// card is not revoked.
-func (x *Ctx) registered(agentID string) (*Agent, error) {
-	a, err := x.World.agent(agentID)
-	if err != nil {
-		return nil, err
-	}
-	if a == nil || a.Card == nil || a.Card.Status == cardRevoked {
-		return nil, invalid("unknown_reference")
-	}
-	return a, nil
-}
-
 // inState is the state row of P22.
 func inState(w *WorkItem, states ...string) error {
 	for _, s := range states {
@@ -145,6 +132,3 @@ func inState(w *WorkItem, states ...string) error {
 func itemRevision[P, S any](x *Ctx, _ *P, _ *S) int64 {
 	return x.Group.Revision(workItemAggregate(x.Item.WorkItemID))
 }
-
-// none is the scratch of kinds whose steps hand nothing on.
-type none struct{}
