@@ -115,7 +115,7 @@ func ParseJSON(body []byte, s *shape.Shape) (*strictjson.Document, error) {
 		return nil, protocol.NewError(protocol.CodeProtocolViolation, "json").WithCause(err)
 	}
 	if fault := s.Check(doc.Root()); fault != nil {
-		return nil, FaultError(fault)
+		return nil, protocol.FaultError(fault)
 	}
 	return doc, nil
 }

@@ -7,7 +7,6 @@ import (
 	"strconv"
 
 	"github.com/missionweave/server/internal/protocol"
-	"github.com/missionweave/server/internal/protocol/shape"
 	"github.com/missionweave/server/internal/protocol/strictjson"
 )
 
@@ -26,12 +25,6 @@ func NotFound() *protocol.Error { return Problem(http.StatusNotFound, "not_found
 func SchemaError(path, keyword string) *protocol.Error {
 	return protocol.NewError(protocol.CodeSchemaValidationFailed, "").
 		WithDetail("path", path).WithDetail("keyword", keyword)
-}
-
-// FaultError is SCHEMA_VALIDATION_FAILED for a value that is not of its shape.
-func FaultError(fault *shape.Fault) *protocol.Error {
-	return protocol.NewError(protocol.CodeSchemaValidationFailed, fault.Reason).
-		WithDetail("path", fault.Path).WithDetail("keyword", fault.Keyword)
 }
 
 // badValue refuses a path or query parameter that the route declares.
