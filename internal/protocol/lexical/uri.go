@@ -177,7 +177,7 @@ func validIPv6(s string) bool {
 		}
 		if n < len(s) && s[n] == '.' {
 			groups += 2
-			return validIPv4(s) && (groups == 8 || compressed && groups < 8)
+			return validIPv4(s) && complete(groups, compressed)
 		}
 		if n < 1 || n > 4 {
 			return false
@@ -185,7 +185,7 @@ func validIPv6(s string) bool {
 		groups++
 		s = s[n:]
 		if s == "" {
-			return groups == 8 || compressed && groups < 8
+			return complete(groups, compressed)
 		}
 		if s[0] != ':' || groups == 8 {
 			return false
@@ -198,10 +198,17 @@ func validIPv6(s string) bool {
 			compressed = true
 			s = s[1:]
 			if s == "" {
-				return groups < 8
+				return complete(groups, compressed)
 			}
 		}
 	}
+}
+
+func complete(groups int, compressed bool) bool {
+	if compressed {
+		return groups < 8
+	}
+	return groups == 8
 }
 
 // validIPv4 checks four decimal octets without leading zeros.

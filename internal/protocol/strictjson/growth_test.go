@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/bits"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"testing"
 	"time"
@@ -95,11 +96,15 @@ func TestHostileTextsTakeNoQuadraticTime(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector changes what memory and time mean")
 	}
-	const small, growth = 2000, 16
+	const small, growth = 500, 64
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	for _, family := range hostile {
 		t.Run(family.name, func(t *testing.T) {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
 			var took [2]time.Duration
 			for i, n := range []int{small, small * growth} {
+				runtime.GC()
 				text := []byte(family.text(n))
 				p := borrowParser(MaxDepth)
 				_ = p.parse(text)
@@ -118,15 +123,15 @@ func TestHostileTextsTakeNoQuadraticTime(t *testing.T) {
 
 				took[i] = time.Hour
 				for range 3 {
-					start := time.Now()
+					start := cpuTime()
 					work(text)
-					took[i] = min(took[i], time.Since(start))
+					took[i] = min(took[i], cpuTime()-start)
 				}
 			}
-			// A linear family grows 16 times, a quadratic one 256 times. Times
-			// under a few microseconds are all overhead.
-			base := max(took[0], 20*time.Microsecond)
-			if took[1] > base*growth*6 {
+			// A linear family grows 64 times, a quadratic one 4096 times; the
+			// bound lies between, far from both. Times under a few
+			// microseconds are all overhead.
+			if base := max(took[0], 20*time.Microsecond); took[1] > base*growth*8 {
 				t.Errorf("%d times the text took %v after %v", growth, took[1], took[0])
 			}
 		})

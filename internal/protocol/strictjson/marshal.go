@@ -155,7 +155,7 @@ func (p *plan) appendMap(dst []byte, rv reflect.Value, depth int) ([]byte, error
 	for iter := rv.MapRange(); iter.Next(); {
 		names = append(names, iter.Key().String())
 	}
-	slices.SortFunc(names, compareUTF16[string, string])
+	slices.SortFunc(names, compareUTF16)
 	var err error
 	dst = append(dst, '{')
 	for i, name := range names {

@@ -21,10 +21,20 @@ func rank(b byte) byte {
 	return b
 }
 
-// compareUTF16 orders two UTF-8 texts by their UTF-16 code units.
-func compareUTF16[A, B []byte | string](a A, b B) int {
-	n := min(len(a), len(b))
-	for i := range n {
+// compareUTF16 orders two UTF-8 texts by their UTF-16 code units. It skips a
+// common prefix by leaps: names with a long one are what a hostile text has
+// many of.
+func compareUTF16(a, b string) int {
+	const leap = 16
+	n, same := min(len(a), len(b)), 0
+	for same+leap <= n && a[same:same+leap] == b[same:same+leap] {
+		same += leap
+	}
+	return compareRanked(a[same:], b[same:])
+}
+
+func compareRanked[T []byte | string](a, b T) int {
+	for i := range min(len(a), len(b)) {
 		if a[i] != b[i] {
 			if rank(a[i]) < rank(b[i]) {
 				return -1
@@ -118,12 +128,11 @@ func (p *parser) compareKeys(a, b sortKey) int {
 	x, y := nameBytes(p.src, p.dec, &p.nodes[a.node]), nameBytes(p.src, p.dec, &p.nodes[b.node])
 	n := min(len(x), len(y))
 	p.compared += n
-	// Names with a long common prefix are what a hostile text has many of.
 	same := 0
 	for same+8 <= n && binary.LittleEndian.Uint64(x[same:]) == binary.LittleEndian.Uint64(y[same:]) {
 		same += 8
 	}
-	return compareUTF16(x[same:], y[same:])
+	return compareRanked(x[same:], y[same:])
 }
 
 func (p *parser) duplicate(a, b sortKey) bool {
