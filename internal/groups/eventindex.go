@@ -18,11 +18,11 @@ type eventIndex struct {
 
 // subject is what an Event concerns, as far as visibility depends on it.
 type subject struct {
-	Kind           string
+	Kind           string `json:"kind,omitempty"`
 	WorkItemID     string
 	ConversationID string
 	// Member is the type and id of the Membership concerned.
-	Member string
+	Member string `json:"member,omitempty"`
 }
 
 // subjectOf keeps the kind only where visibility depends on it, so that the

@@ -102,8 +102,15 @@ func missionRevision[P, S any](x *Ctx, _ *P, _ *S) int64 {
 }
 
 func missionSubmitReferences(x *Ctx, p *missionSubmit, _ *noScratch) error {
+	var fromChildren map[string]bool
 	for _, hash := range p.ArtifactHashes {
-		if !x.Group.verifiedArtifact(hash) {
+		if x.Group.verifiedArtifact(hash) {
+			continue
+		}
+		if fromChildren == nil {
+			fromChildren = x.Group.childArtifacts()
+		}
+		if !fromChildren[hash] {
 			return invalid("unknown_reference")
 		}
 	}
@@ -120,14 +127,28 @@ func missionSubmitReferences(x *Ctx, p *missionSubmit, _ *noScratch) error {
 }
 
 // verifiedArtifact reports that a verified WorkItem published an Artifact with
-// the hash, or took it over from an approved child Mission.
+// the hash.
 func (s *State) verifiedArtifact(hash string) bool {
 	for _, a := range s.artifactsByHash[hash] {
 		if w := s.WorkItems[a.Manifest.Doc.WorkItemID]; w != nil && w.State == protocol.WorkVerified {
 			return true
 		}
 	}
-	return s.childHashes[hash] > 0
+	return false
+}
+
+// childArtifacts are the hashes that verified WorkItems took over from their
+// approved child Missions.
+func (s *State) childArtifacts() map[string]bool {
+	out := map[string]bool{}
+	for _, w := range s.WorkItems {
+		if c := w.Child(); c != nil && c.State == ChildApproved && w.State == protocol.WorkVerified {
+			for _, hash := range c.ApprovedHashes {
+				out[hash] = true
+			}
+		}
+	}
+	return out
 }
 
 func missionSubmitState(x *Ctx, p *missionSubmit, _ *noScratch) error {

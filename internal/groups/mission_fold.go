@@ -92,7 +92,7 @@ func foldMissionCreated(s *State, ev *Event, p *MissionCreated) error {
 		s.Memberships[member.Member] = &member
 		s.create(membershipAggregate(member.Member))
 		if member.Member.Type == protocol.ActorHuman {
-			m.rootOwner = member.Member
+			m.RootHuman = member.Member
 		}
 	}
 	var up budget.Upward

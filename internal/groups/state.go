@@ -67,9 +67,6 @@ type State struct {
 	// redacted holds the sequences that a redaction hides from ordinary members:
 	// the original Message and its corrections.
 	redacted map[int64]bool
-	// childHashes counts, by content hash, the verified WorkItems whose child
-	// Mission was approved with it.
-	childHashes map[string]int
 	// leaseOwners maps every lease of a WorkItem to that WorkItem.
 	leaseOwners map[string]string
 
@@ -87,19 +84,19 @@ type Mission struct {
 	protocol.Mission
 	// Permissions is what contracts may grant; AllowedCapabilities is their
 	// ceiling, nil for none.
-	Permissions         []protocol.ResourceGrant
-	AllowedCapabilities []protocol.CapabilityRef
+	Permissions         []protocol.ResourceGrant `json:"permissions,omitempty"`
+	AllowedCapabilities []protocol.CapabilityRef `json:"allowedCapabilities,omitempty"`
 	// ParentGroupID and FailurePolicy are set for a child Mission.
-	ParentGroupID string
-	FailurePolicy string
+	ParentGroupID string `json:"parentGroupId,omitempty"`
+	FailurePolicy string `json:"failurePolicy,omitempty"`
 	// Submission waits for Approval in state awaiting_approval, and stays as
 	// what was approved afterwards; Submissions are all there ever were.
-	Submission  *MissionSubmission
-	Submissions []MissionSubmission
-	// rootOwner is the human of a child Mission.
-	rootOwner protocol.Actor
+	Submission  *MissionSubmission  `json:"submission,omitempty"`
+	Submissions []MissionSubmission `json:"submissions,omitempty"`
+	// RootHuman is the human at the top of the Mission tree.
+	RootHuman protocol.Actor `json:"rootHuman"`
 	// ApprovalID is the Approval that ended the Mission, "" before.
-	ApprovalID string
+	ApprovalID string `json:"approvalId,omitempty"`
 }
 
 // MissionSubmission is what a Coordinator submitted for Approval.
@@ -124,11 +121,11 @@ type FollowUp struct {
 // Message is a Message document with its place in the log.
 type Message struct {
 	protocol.Message
-	Sequence int64
+	Sequence int64 `json:"sequence,omitempty"`
 	// Amendments lists correction, retraction and redaction ids in order.
-	Amendments []string
-	Retracted  bool
-	Redacted   bool
+	Amendments []string `json:"amendments,omitempty"`
+	Retracted  bool     `json:"retracted,omitempty"`
+	Redacted   bool     `json:"redacted,omitempty"`
 }
 
 // Approval is an Approval document and what became of it.
@@ -141,7 +138,7 @@ type Approval struct {
 // Override is a Cooperation Override Grant.
 type Override struct {
 	CooperationOverrideGrant
-	ConsumedByEventID string
+	ConsumedByEventID string `json:"consumedByEventId,omitempty"`
 }
 
 // Aggregate names what an Event revises (COMMANDS.md 2.4).
@@ -213,7 +210,6 @@ func New() *State {
 		artifactsByID:   map[string]*Artifact{},
 		artifactsByHash: map[string][]*Artifact{},
 		redacted:        map[int64]bool{},
-		childHashes:     map[string]int{},
 		leaseOwners:     map[string]string{},
 	}
 }
@@ -247,10 +243,7 @@ func (s *State) Depth() int64 {
 // RootOwner is the human at the top of the Mission tree: the MissionOwner of a
 // root Mission, in a child the human whom its creation made an observer.
 func (s *State) RootOwner() protocol.Actor {
-	if s.Mission.Parent == nil {
-		return s.Mission.MissionOwner
-	}
-	return s.Mission.rootOwner
+	return s.Mission.RootHuman
 }
 
 // CoordinatorActor is the Agent in mission.coordinator.

@@ -11,43 +11,45 @@ type WorkItem struct {
 
 	// OwnershipEpoch is the last epoch given out; fencing an owner does not
 	// raise it, acceptance and custody do (COMMANDS.md E10).
-	OwnershipEpoch int64
+	OwnershipEpoch int64 `json:"ownershipEpoch,omitempty"`
 	// Owners maps every Agent that ever owned the WorkItem to its last epoch.
-	Owners map[string]int64
+	Owners map[string]int64 `json:"owners,omitempty"`
 	// OwnerFenced says that the owner record stays but is never live again
 	// (ended Membership, custody whose child ended).
-	OwnerFenced bool
+	OwnerFenced bool `json:"ownerFenced,omitempty"`
 	// Custody says that the owner record is the Parent Coordinator's, made by
 	// mission.create_child; it carries no execution right.
-	Custody bool
+	Custody bool `json:"custody,omitempty"`
 	// StartedEpoch is the last Ownership Epoch under which work was started.
-	StartedEpoch int64
+	StartedEpoch int64 `json:"startedEpoch,omitempty"`
 
 	// Ownership, Execution and Blocked name the current leases; nil when none
 	// is open. A lease past its expiry stays here until an Event closes it.
-	Ownership, Execution, Blocked *protocol.Lease
+	Ownership *protocol.Lease `json:"ownershipLease,omitempty"`
+	Execution *protocol.Lease `json:"executionLease,omitempty"`
+	Blocked   *protocol.Lease `json:"blockedLease,omitempty"`
 	// ClosedLeases are all former ones, in the order of closing.
-	ClosedLeases []protocol.Lease
+	ClosedLeases []protocol.Lease `json:"closedLeases,omitempty"`
 
-	ParentWorkItemID   string
-	ReplacesWorkItemID string
+	ParentWorkItemID   string `json:"parentWorkItemId,omitempty"`
+	ReplacesWorkItemID string `json:"replacesWorkItemId,omitempty"`
 	// ReplacedBy lists the WorkItems that stand in for this one.
-	ReplacedBy        []string
-	DelegationGrantID string
-	DelegationDepth   int64
+	ReplacedBy        []string `json:"replacedBy,omitempty"`
+	DelegationGrantID string   `json:"delegationGrantId,omitempty"`
+	DelegationDepth   int64    `json:"delegationDepth,omitempty"`
 	// Children links the child Missions in order; only the last can be live.
-	Children []ChildLink
+	Children []ChildLink `json:"children,omitempty"`
 
 	// Block says why a Worker blocked the WorkItem and what it needs; nil while
 	// it is not blocked by a Worker.
-	Block *BlockNote
+	Block *BlockNote `json:"block,omitempty"`
 
-	Artifacts   []*Artifact
-	Checkpoints []Checkpoint
+	Artifacts   []*Artifact  `json:"artifacts,omitempty"`
+	Checkpoints []Checkpoint `json:"checkpoints,omitempty"`
 
-	Executions     []ExecutionApproval
-	Requests       []ApprovalRequest
-	ActionRequests []ActionApproval
+	Executions     []ExecutionApproval `json:"executions,omitempty"`
+	Requests       []ApprovalRequest   `json:"requests,omitempty"`
+	ActionRequests []ActionApproval    `json:"actionRequests,omitempty"`
 
 	// key is what duplicate_decomposition compares; zero when finished.
 	key contractKey
