@@ -15,7 +15,8 @@ import (
 // 2^33 whole units each micro-unit has a binary64 of its own, so encoding and
 // decoding are exact inverses. From there to MaxMoney two neighbouring
 // micro-units may share one number; what is decoded is then the shortest
-// decimal, and encoding it again yields the same number.
+// decimal, and encoding it again yields the same number. MaxMoney itself rounds
+// up, so no number decodes to it.
 type Money int64
 
 // MaxMoney is the largest amount the profile accepts, 2^53-1 micro-units.

@@ -128,13 +128,13 @@ func (s *Shape) checkInt(v strictjson.Value, kind strictjson.Kind, r *run) bool 
 	n, ok := v.Int()
 	if !ok {
 		// An integer that int64 cannot hold is out of range, not of type.
-		switch f := v.Float(); {
-		case f >= 1<<63:
+		switch {
+		case !v.IsInteger():
+			return r.fail(s, KeywordType)
+		case v.Sign() > 0:
 			return r.fail(s, KeywordMaximum)
-		case f < -(1 << 63):
-			return r.fail(s, KeywordMinimum)
 		}
-		return r.fail(s, KeywordType)
+		return r.fail(s, KeywordMinimum)
 	}
 	if n < s.lo {
 		return r.fail(s, KeywordMinimum)
@@ -149,11 +149,10 @@ func (s *Shape) checkNumber(v strictjson.Value, kind strictjson.Kind, r *run) bo
 	if kind != strictjson.Number {
 		return r.fail(s, KeywordType)
 	}
-	f := v.Float()
-	if f < s.flo {
+	if s.num.lo.below(v, s.num.openLo) {
 		return r.fail(s, KeywordMinimum)
 	}
-	if f > s.fhi {
+	if s.num.hi.above(v) {
 		return r.fail(s, KeywordMaximum)
 	}
 	return true

@@ -17,9 +17,9 @@
 //
 // The meaning is that of JSON Schema draft 2020-12 with format assertion:
 // lengths count Unicode code points (an unpaired surrogate is one), 1.0 and
-// 1e0 are integers, array items are compared by JSON value, patterns and
-// formats match the whole string. Numbers are binary64, as everywhere in the
-// protocol. What JSON Schema cannot say is a Rule with a reason.
+// 1e0 are integers, numbers are compared by their exact decimal value and array
+// items by JSON value, patterns and formats match the whole string. What JSON
+// Schema cannot say is a Rule with a reason.
 //
 // A Shape is immutable: every modifier returns a changed copy, so shapes are
 // shared freely and are safe for concurrent use. Build them once, in package

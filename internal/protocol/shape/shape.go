@@ -40,7 +40,7 @@ type Shape struct {
 	truth    bool // opConstBool
 	min, max int  // lengths; max < 0 is unbounded
 	lo, hi   int64
-	flo, fhi float64
+	num      *span
 	reason   string
 	matchers []matcher
 	where    []predicate
@@ -109,14 +109,20 @@ func Const(value string) *Shape {
 func Int(lo, hi int64) *Shape { return &Shape{op: opInt, lo: lo, hi: hi} }
 
 // Number is a number from lo to hi inclusive.
-func Number(lo, hi float64) *Shape { return &Shape{op: opNumber, flo: lo, fhi: hi} }
+func Number(lo, hi float64) *Shape {
+	return &Shape{op: opNumber, num: &span{lo: boundOf(lo), hi: boundOf(hi)}}
+}
 
 // AtLeast is a number not below lo. A number beyond binary64 is one too: it
 // fails at stage 5, not here.
 func AtLeast(lo float64) *Shape { return Number(lo, math.Inf(1)) }
 
 // MoreThan is a number above lo.
-func MoreThan(lo float64) *Shape { return AtLeast(math.Nextafter(lo, math.Inf(1))) }
+func MoreThan(lo float64) *Shape {
+	s := AtLeast(lo)
+	s.num.openLo = true
+	return s
+}
 
 // Array is an array whose items have one shape; bound it with Min, Max, Unique.
 func Array(item *Shape) *Shape { return &Shape{op: opArray, elem: item, max: -1} }

@@ -1,0 +1,195 @@
+package protocol_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/missionweave/server/internal/protocol"
+	"github.com/missionweave/server/internal/protocol/lexical"
+	"github.com/missionweave/server/internal/protocol/strictjson"
+)
+
+// oracle is a Draft 2020-12 interpreter running the normative schemas, formats
+// asserted by our own strict checkers: the independent judge of structure.
+type oracle struct {
+	schemas map[protocol.DocumentKind]*jsonschema.Schema
+	// words are the strings that the schemas name (enum, const) by member.
+	words map[string][]string
+	// members are all member names that the schemas name.
+	members []string
+}
+
+func newOracle(t testing.TB, root string) *oracle {
+	t.Helper()
+	c := jsonschema.NewCompiler()
+	c.AssertFormat()
+	c.RegisterFormat(&jsonschema.Format{Name: "uri", Validate: onStrings(lexical.ValidURI)})
+	c.RegisterFormat(&jsonschema.Format{Name: "date-time", Validate: onStrings(lexical.ValidTimestamp)})
+	c.UseRegexpEngine(ecmaRegexp)
+	o := &oracle{schemas: map[protocol.DocumentKind]*jsonschema.Schema{}, words: map[string][]string{}}
+	var urls []string
+	for _, kind := range protocol.DocumentKinds() {
+		f, err := os.Open(filepath.Join(root, "schemas", string(kind)+".schema.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		doc, err := jsonschema.UnmarshalJSON(f)
+		_ = f.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		url := doc.(map[string]any)["$id"].(string)
+		if err := c.AddResource(url, doc); err != nil {
+			t.Fatal(err)
+		}
+		urls = append(urls, url)
+		o.collect(doc, "")
+	}
+	for i, kind := range protocol.DocumentKinds() {
+		s, err := c.Compile(urls[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.schemas[kind] = s
+	}
+	slices.Sort(o.members)
+	o.members = slices.Compact(o.members)
+	for name, words := range o.words {
+		slices.Sort(words)
+		o.words[name] = slices.Compact(words)
+	}
+	return o
+}
+
+func onStrings(valid func(string) bool) func(any) error {
+	return func(v any) error {
+		if s, ok := v.(string); ok && !valid(s) {
+			return errors.New("not of the format")
+		}
+		return nil
+	}
+}
+
+// collect gathers the vocabulary of a schema; member is the property it is for.
+func (o *oracle) collect(schema any, member string) {
+	switch s := schema.(type) {
+	case []any:
+		for _, sub := range s {
+			o.collect(sub, member)
+		}
+	case map[string]any:
+		for key, sub := range s {
+			switch key {
+			case "properties":
+				for name, property := range sub.(map[string]any) {
+					o.members = append(o.members, name)
+					o.collect(property, name)
+				}
+			case "enum":
+				for _, word := range sub.([]any) {
+					if text, ok := word.(string); ok {
+						o.words[member] = append(o.words[member], text)
+					}
+				}
+			case "const":
+				if text, ok := sub.(string); ok {
+					o.words[member] = append(o.words[member], text)
+				}
+			default:
+				o.collect(sub, member)
+			}
+		}
+	}
+}
+
+// accepts is the oracle's verdict on a parsed document.
+func (o *oracle) accepts(kind protocol.DocumentKind, v strictjson.Value) (bool, error) {
+	err := o.schemas[kind].Validate(oracleValue(v))
+	return err == nil, err
+}
+
+// oracleValue converts a value to what the interpreter takes. Numbers stay
+// text, so that it compares them exactly. An
+// unpaired surrogate, which Go cannot hold in a string, becomes one code point
+// of a private plane, so that it counts as one and differs from all others.
+func oracleValue(v strictjson.Value) any {
+	switch v.Kind() {
+	case strictjson.Object:
+		m := make(map[string]any, v.Len())
+		for name, member := range v.Members() {
+			m[oracleText(name)] = oracleValue(member)
+		}
+		return m
+	case strictjson.Array:
+		list := make([]any, 0, v.Len())
+		for _, item := range v.Items() {
+			list = append(list, oracleValue(item))
+		}
+		return list
+	case strictjson.String:
+		return oracleText(v.Str())
+	case strictjson.Number:
+		return json.Number(v.NumberText())
+	case strictjson.Bool:
+		return v.Bool()
+	}
+	return nil
+}
+
+func oracleText(s string) string {
+	if !strings.Contains(s, "\xED") {
+		return s
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == 0xED && i+2 < len(s) && s[i+1] >= 0xA0 {
+			b.WriteRune(0x100000 + 0xD000 + rune(s[i+1]&0x3F)<<6 + rune(s[i+2]&0x3F))
+			i += 2
+			continue
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}
+
+// ecmaRegexp runs the schemas' ECMA-262 patterns on Go's engine: \S knows all
+// Unicode white space, and the look-aheads of the duration pattern, which Go
+// lacks, are written out.
+func ecmaRegexp(pattern string) (jsonschema.Regexp, error) {
+	source := strings.ReplaceAll(pattern, `\S`,
+		`[^\t\n\v\f\r \x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000}\x{FEFF}]`)
+	var also func(string) bool
+	if strings.Contains(pattern, "(?!$)") && strings.Contains(pattern, "(?=[0-9])") {
+		source = strings.ReplaceAll(strings.ReplaceAll(source, "(?!$)", ""), "(?=[0-9])", "")
+		after := regexp.MustCompile(`T[0-9]`)
+		also = func(s string) bool {
+			return s != "P" && (!strings.Contains(s, "T") || after.MatchString(s))
+		}
+	}
+	re, err := regexp.Compile(source)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", pattern, err)
+	}
+	return &ecmaPattern{re, pattern, also}, nil
+}
+
+type ecmaPattern struct {
+	re      *regexp.Regexp
+	pattern string
+	also    func(string) bool
+}
+
+func (p *ecmaPattern) MatchString(s string) bool {
+	return p.re.MatchString(s) && (p.also == nil || p.also(s))
+}
+
+func (p *ecmaPattern) String() string { return p.pattern }
