@@ -159,11 +159,11 @@ func (s *Stack) newDatabase(ctx context.Context, t TB, template string) string {
 // complete, so that a template found under its name is whole. The name holds the
 // schema's fingerprint: an external server outlives schemas.
 func (s *Stack) makeTemplate(ctx context.Context) (string, error) {
-	print, err := migrate.Fingerprint()
+	schema, err := migrate.Fingerprint()
 	if err != nil {
 		return "", err
 	}
-	name := "mw_template_" + print[:16]
+	name := "mw_template_" + schema[:16]
 	raw := fmt.Sprintf("%s_%d_%d", name, os.Getpid(), time.Now().UnixNano())
 
 	conn, err := pgx.Connect(ctx, s.DatabaseURL)

@@ -409,9 +409,9 @@ func (c *cluster) waitReady(ctx context.Context, proc *process) error {
 		}
 		select {
 		case <-proc.exited:
-			return fmt.Errorf("PostgreSQL ended while starting (%v), see %s: %s", proc.err, c.layout.postgresLog(), c.logTail(proc))
+			return fmt.Errorf("PostgreSQL ended while starting (%w), see %s: %s", exitOf(proc), c.layout.postgresLog(), c.logTail(proc))
 		case <-ctx.Done():
-			return fmt.Errorf("PostgreSQL is not ready: %w (last: %v)", ctx.Err(), lastErr)
+			return fmt.Errorf("PostgreSQL is not ready: %w, last: %w", ctx.Err(), lastErr)
 		case <-tick.C:
 		}
 	}

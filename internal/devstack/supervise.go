@@ -28,7 +28,7 @@ func (c *cluster) supervise(ctx context.Context, proc *process, stopped chan str
 			return
 		case <-proc.exited:
 		}
-		c.log.Warn("PostgreSQL ended unasked", "how", fmt.Sprint(proc.err))
+		c.log.Warn("PostgreSQL ended unasked", "how", exitOf(proc))
 		for delay := restartMinDelay; ; delay = min(2*delay, restartMaxDelay) {
 			timer := time.NewTimer(delay)
 			select {
@@ -103,6 +103,17 @@ func (c *cluster) kill() error {
 	}
 	<-c.proc.exited
 	return nil
+}
+
+// errCleanExit stands for the end of a postmaster that found nothing wrong.
+var errCleanExit = errors.New("it exited by itself")
+
+// exitOf says how an ended postmaster ended.
+func exitOf(proc *process) error {
+	if proc.err == nil {
+		return errCleanExit
+	}
+	return proc.err
 }
 
 // sendSignal reports whether the process was still there to get it.
