@@ -157,6 +157,7 @@ func newRoot(app *App) *cobra.Command {
 		newMigrateCommand(app),
 		newConfigCommand(app),
 		newHealthcheckCommand(app),
+		newConformanceCommand(app),
 		newVersionCommand(app),
 	)
 	markUsageErrors(root)
