@@ -261,10 +261,11 @@ func TestDecodeRefuses(t *testing.T) {
 		}
 	}
 	var into everything
-	if err := strictjson.Decode(parse(t, `{"prices":{"p":true}}`), &into); !errors.Is(err, errCents) {
+	var fault *strictjson.DecodeError
+	err := strictjson.Decode(parse(t, `{"prices":{"p":true}}`), &into)
+	if !errors.Is(err, errCents) || !errors.As(err, &fault) || fault.Path != "/prices/*" {
 		t.Errorf("a type's own error: %v", err)
 	}
-	var fault *strictjson.DecodeError
 	if err := strictjson.Decode(strictjson.Value{}, &into); !errors.As(err, &fault) {
 		t.Errorf("nothing to decode: %v", err)
 	}

@@ -1,6 +1,7 @@
 package strictjson
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 	"strconv"
@@ -16,7 +17,7 @@ import (
 // with an unpaired surrogate is refused. A Raw gets canonical bytes of its own;
 // strings share the Document's text and keep it alive.
 //
-// The error is a *DecodeError, a *TypeError, or what a DecodeJSON returned.
+// The error is a *DecodeError or a *TypeError.
 func Decode(v Value, dst any) error {
 	rv := reflect.ValueOf(dst)
 	if rv.Kind() != reflect.Pointer || rv.IsNil() {
@@ -34,19 +35,30 @@ func Decode(v Value, dst any) error {
 
 func mismatch(want string) error { return &DecodeError{Reason: "not " + want} }
 
-// under puts one step in front of a DecodeError's path. The step is a name of
-// the Go type, an index, or *, never input.
-func under(err error, step string) error {
-	if e, ok := err.(*DecodeError); ok {
-		step = strings.ReplaceAll(strings.ReplaceAll(step, "~", "~0"), "/", "~1")
-		return &DecodeError{Path: "/" + step + e.Path, Reason: e.Reason}
+// custom makes a DecodeError of what a DecodeJSON returned, so that the fault
+// gets a path.
+func custom(err error) error {
+	var e *DecodeError
+	if err == nil || errors.As(err, &e) {
+		return err
 	}
-	return err
+	return &DecodeError{Reason: "refused by its type", Cause: err}
+}
+
+// under puts one step in front of an error's path. The step is a name of the
+// Go type, an index, or *, never input.
+func under(err error, step string) error {
+	var e *DecodeError
+	if !errors.As(err, &e) {
+		return err
+	}
+	step = strings.ReplaceAll(strings.ReplaceAll(step, "~", "~0"), "/", "~1")
+	return &DecodeError{Path: "/" + step + e.Path, Reason: e.Reason, Cause: e.Cause}
 }
 
 func (p *plan) decode(v Value, rv reflect.Value) error {
 	if p.decoder {
-		return rv.Addr().Interface().(Decoder).DecodeJSON(v)
+		return custom(rv.Addr().Interface().(Decoder).DecodeJSON(v))
 	}
 	switch p.kind {
 	case planString:
@@ -81,9 +93,9 @@ func (p *plan) decode(v Value, rv reflect.Value) error {
 		}
 		rv.SetBool(v.Bool())
 	case planRaw:
-		raw, err := v.JCS()
-		if err != nil {
-			return &DecodeError{Reason: err.(*CanonicalError).Reason}
+		raw, reason := v.d.appendJCS(make([]byte, 0, len(v.Text())), v.i, "", false)
+		if reason != "" {
+			return &DecodeError{Reason: reason}
 		}
 		rv.SetBytes(raw)
 	case planPointer:
@@ -150,7 +162,7 @@ func (p *plan) decodeMap(v Value, rv reflect.Value) error {
 		if err := p.elem.decode(Value{v.d, k + 1}, elem); err != nil {
 			return under(err, "*")
 		}
-		m.SetMapIndex(reflect.ValueOf(v.d.textOf(k)).Convert(p.typ.Key()), elem)
+		m.SetMapIndex(reflect.ValueOf(v.d.name(k)).Convert(p.typ.Key()), elem)
 	}
 	rv.Set(m)
 	return nil
@@ -163,7 +175,7 @@ func (p *plan) decodeStruct(v Value, rv reflect.Value) error {
 	}
 	n, next := v.node(), 0
 	for _, k := range v.d.order[n.c : n.c+n.b] {
-		name := v.d.textOf(k)
+		name := v.d.name(k)
 		for next < len(p.fields) && p.fields[next].name != name && compareUTF16(p.fields[next].name, name) < 0 {
 			next++
 		}
@@ -217,7 +229,7 @@ func (v Value) any() (any, error) {
 			if err != nil {
 				return nil, under(err, "*")
 			}
-			m[v.d.textOf(k)] = x
+			m[v.d.name(k)] = x
 		}
 		return m, nil
 	}

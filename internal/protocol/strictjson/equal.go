@@ -20,7 +20,7 @@ func Compare(v, w Value) int {
 	case Bool:
 		return cmp.Compare(v.node().flags&flagTrue, w.node().flags&flagTrue)
 	case Number:
-		return decimalOf(v.NumberText()).compare(decimalOf(w.NumberText()))
+		return decimalOf(v.Text()).compare(decimalOf(w.Text()))
 	case String:
 		return strings.Compare(v.Str(), w.Str())
 	case Array:
@@ -41,7 +41,7 @@ func Compare(v, w Value) int {
 		m, n := v.node(), w.node()
 		for at := range m.b {
 			i, j := v.d.order[m.c+at], w.d.order[n.c+at]
-			if c := strings.Compare(v.d.textOf(i), w.d.textOf(j)); c != 0 {
+			if c := strings.Compare(v.d.name(i), w.d.name(j)); c != 0 {
 				return c
 			}
 			if c := Compare(Value{v.d, i + 1}, Value{w.d, j + 1}); c != 0 {

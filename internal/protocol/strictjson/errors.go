@@ -50,11 +50,15 @@ func (e *CanonicalError) Error() string { return "strictjson: " + e.Reason }
 
 // DecodeError says that a value does not fit the Go type it is decoded into.
 // Path is a JSON Pointer made of member names of the type and of array
-// indexes; a member of a map shows as *, because its name is input.
+// indexes; a member of a map shows as *, because its name is input. Cause is
+// what a DecodeJSON returned; it is for errors.Is and not part of the text.
 type DecodeError struct {
 	Path   string
 	Reason string
+	Cause  error
 }
+
+func (e *DecodeError) Unwrap() error { return e.Cause }
 
 func (e *DecodeError) Error() string {
 	if e.Path == "" {

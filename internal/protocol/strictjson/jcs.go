@@ -15,7 +15,7 @@ func (v Value) AppendJCSWithout(dst []byte, member string) ([]byte, error) {
 
 // JCS is the canonical form as a Raw.
 func (v Value) JCS() (Raw, error) {
-	b, err := v.AppendJCS(make([]byte, 0, len(v.Raw())))
+	b, err := v.AppendJCS(make([]byte, 0, len(v.Text())))
 	if err != nil {
 		return nil, err
 	}
@@ -27,22 +27,22 @@ func (v Value) appendJCS(dst []byte, member string, without bool) ([]byte, error
 		return dst, &CanonicalError{Reason: ReasonMissing}
 	}
 	n := len(dst)
-	dst, reason := v.d.appendNode(dst, v.i, member, without)
+	dst, reason := v.d.appendJCS(dst, v.i, member, without)
 	if reason != "" {
 		return dst[:n], &CanonicalError{Reason: reason}
 	}
 	return dst, nil
 }
 
-// appendNode writes node i; a reason that is not empty says why it cannot be.
+// appendJCS writes node i; a reason that is not empty says why it cannot be.
 // An omitted member is not looked at, except by the parser.
-func (d *Document) appendNode(dst []byte, i uint32, member string, without bool) ([]byte, string) {
-	n := &d.nodes[i]
+func (t *tree[T]) appendJCS(dst []byte, i uint32, member string, without bool) ([]byte, string) {
+	n := &t.nodes[i]
 	switch n.kind {
 	case Null, Bool:
-		return append(dst, d.src[n.start:n.end]...), ""
+		return append(dst, t.src[n.start:n.end]...), ""
 	case Number:
-		text := d.src[n.start:n.end]
+		text := t.src[n.start:n.end]
 		if n.flags&flagPlain != 0 {
 			return append(dst, text...), ""
 		}
@@ -52,16 +52,16 @@ func (d *Document) appendNode(dst []byte, i uint32, member string, without bool)
 		}
 		return appendNumber(dst, f), ""
 	case String:
-		return d.appendStringNode(dst, n)
+		return t.appendString(dst, n)
 	case Array:
 		dst = append(dst, '[')
 		var reason string
-		for k, first := i+1, true; k < n.a; k = after(d.nodes, k) {
+		for k, first := i+1, true; k < n.a; k = after(t.nodes, k) {
 			if !first {
 				dst = append(dst, ',')
 			}
 			first = false
-			if dst, reason = d.appendNode(dst, k, "", false); reason != "" {
+			if dst, reason = t.appendJCS(dst, k, "", false); reason != "" {
 				return dst, reason
 			}
 		}
@@ -70,20 +70,20 @@ func (d *Document) appendNode(dst []byte, i uint32, member string, without bool)
 		dst = append(dst, '{')
 		first := true
 		var reason string
-		for _, k := range d.order[n.c : n.c+n.b] {
-			name := &d.nodes[k]
-			if without && string(nameBytes(d.src, d.dec, name)) == member {
+		for _, k := range t.order[n.c : n.c+n.b] {
+			name := &t.nodes[k]
+			if without && string(t.text(name)) == member {
 				continue
 			}
 			if !first {
 				dst = append(dst, ',')
 			}
 			first = false
-			if dst, reason = d.appendStringNode(dst, name); reason != "" {
+			if dst, reason = t.appendString(dst, name); reason != "" {
 				return dst, reason
 			}
 			dst = append(dst, ':')
-			if dst, reason = d.appendNode(dst, k+1, "", false); reason != "" {
+			if dst, reason = t.appendJCS(dst, k+1, "", false); reason != "" {
 				return dst, reason
 			}
 		}
@@ -91,15 +91,15 @@ func (d *Document) appendNode(dst []byte, i uint32, member string, without bool)
 	}
 }
 
-func (d *Document) appendStringNode(dst []byte, n *node) ([]byte, string) {
+func (t *tree[T]) appendString(dst []byte, n *node) ([]byte, string) {
 	if n.flags&flagEscaped == 0 {
 		// Text without escapes holds nothing that the canonical form escapes.
-		return append(dst, d.src[n.start:n.end]...), ""
+		return append(dst, t.src[n.start:n.end]...), ""
 	}
 	if n.flags&flagLone != 0 {
 		return dst, ReasonSurrogate
 	}
-	return appendQuoted(dst, d.dec[n.a:n.a+n.b]), ""
+	return appendQuoted(dst, t.text(n)), ""
 }
 
 // shortEscape maps what the canonical form escapes to its letter, or to u.
@@ -165,9 +165,8 @@ func AppendCanonical(dst, b []byte) ([]byte, error) {
 	if err := p.parse(b); err != nil {
 		return dst, err
 	}
-	d := Document{src: b, nodes: p.nodes, order: p.order, dec: p.dec}
 	n := len(dst)
-	dst, reason := d.appendNode(dst, 0, "", false)
+	dst, reason := p.appendJCS(dst, 0, "", false)
 	if reason != "" {
 		return dst[:n], &CanonicalError{Reason: reason}
 	}

@@ -84,7 +84,7 @@ func (p *parser) sortMembers(self, count int) bool {
 	k := uint32(self + 1)
 	if count <= smallObject {
 		for range count {
-			key := sortKey{prefix: prefixOf(nameBytes(p.src, p.dec, &p.nodes[k])), node: k}
+			key := sortKey{prefix: prefixOf(p.text(&p.nodes[k])), node: k}
 			j := len(keys)
 			keys = keys[:j+1]
 			for ; j > 0; j-- {
@@ -102,7 +102,7 @@ func (p *parser) sortMembers(self, count int) bool {
 		}
 	} else {
 		for range count {
-			keys = append(keys, sortKey{prefix: prefixOf(nameBytes(p.src, p.dec, &p.nodes[k])), node: k})
+			keys = append(keys, sortKey{prefix: prefixOf(p.text(&p.nodes[k])), node: k})
 			k = after(p.nodes, k+1)
 		}
 		slices.SortFunc(keys, p.compareKeys)
@@ -125,7 +125,7 @@ func (p *parser) compareKeys(a, b sortKey) int {
 		}
 		return 1
 	}
-	x, y := nameBytes(p.src, p.dec, &p.nodes[a.node]), nameBytes(p.src, p.dec, &p.nodes[b.node])
+	x, y := p.text(&p.nodes[a.node]), p.text(&p.nodes[b.node])
 	n := min(len(x), len(y))
 	p.compared += n
 	same := 0

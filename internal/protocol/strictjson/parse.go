@@ -34,20 +34,35 @@ type node struct {
 	flags      uint8
 }
 
-// Document is one parsed JSON text. It is immutable and safe for concurrent
-// use. It refers to the bytes given to Parse, which must not change.
-type Document struct {
-	src   []byte
+// tree is a parsed text: the parser's result over its scratch bytes, and a
+// Document's content over strings that nobody can change.
+type tree[T []byte | string] struct {
+	src   T
+	dec   T // decoded text of strings written with escapes
 	nodes []node
 	order []uint32 // per object: its name nodes in UTF-16 order
-	dec   []byte   // decoded text of strings written with escapes
+}
 
-	text    string // src, for strings that need no copy of their own
-	decText string // dec
+// text is the decoded text of string node n.
+func (t *tree[T]) text(n *node) T {
+	if n.flags&flagEscaped != 0 {
+		return t.dec[n.a : n.a+n.b]
+	}
+	return t.src[n.start+1 : n.end-1]
+}
+
+// name is the decoded text of string node i.
+func (t *tree[T]) name(i uint32) T { return t.text(&t.nodes[i]) }
+
+// Document is one parsed JSON text. It is immutable, whatever becomes of the
+// bytes it was parsed from, and safe for concurrent use.
+type Document struct {
+	tree[string]
+	given []byte
 }
 
 // Parse reads b as exactly one strict JSON value (stage 1). The error is a
-// *SyntaxError. The Document keeps b; the caller must not modify it.
+// *SyntaxError.
 func Parse(b []byte) (*Document, error) { return ParseDepth(b, MaxDepth) }
 
 // ParseDepth is Parse with another bound on nesting. A maxDepth of 0 accepts
@@ -59,39 +74,26 @@ func ParseDepth(b []byte, maxDepth int) (*Document, error) {
 		return nil, err
 	}
 	// The scratch goes back to the pool; the Document gets copies of exact size.
-	d := &Document{src: b, text: string(b), nodes: slices.Clone(p.nodes), order: slices.Clone(p.order)}
-	if len(p.dec) > 0 {
-		d.dec = slices.Clone(p.dec)
-		d.decText = string(p.dec)
-	}
+	d := &Document{given: b}
+	d.src, d.dec = string(b), string(p.dec)
+	d.nodes, d.order = slices.Clone(p.nodes), slices.Clone(p.order)
 	return d, nil
 }
 
 // Root is the document's value.
 func (d *Document) Root() Value { return Value{d: d} }
 
-// Bytes is the text as it was given to Parse; it must not be modified.
-func (d *Document) Bytes() []byte { return d.src }
-
-// nameBytes is the decoded text of string node i.
-func nameBytes(src, dec []byte, n *node) []byte {
-	if n.flags&flagEscaped != 0 {
-		return dec[n.a : n.a+n.b]
-	}
-	return src[n.start+1 : n.end-1]
-}
+// Bytes is the slice that was given to Parse.
+func (d *Document) Bytes() []byte { return d.given }
 
 // parser is a recursive-descent reader; max bounds the recursion. Its slices
 // are scratch that outlives a parse in the pool.
 type parser struct {
-	src   []byte
-	i     int
-	nodes []node
-	order []uint32
-	dec   []byte
-	keys  []sortKey
-	max   int
-	err   *SyntaxError
+	tree[[]byte]
+	i    int
+	keys []sortKey
+	max  int
+	err  *SyntaxError
 
 	compared int // bytes of names looked at beyond their prefixes, for the growth test
 }

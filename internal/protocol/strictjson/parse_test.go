@@ -173,6 +173,25 @@ func TestDepthLimitIsAnArgument(t *testing.T) {
 	}
 }
 
+// Whoever reuses the buffer after Parse cannot change what was verified.
+func TestDocumentOutlivesItsBuffer(t *testing.T) {
+	buffer := []byte(`{"b":"\u0078y","a":[1.50,"z"]}`)
+	d, err := strictjson.Parse(buffer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range buffer {
+		buffer[i] = '!'
+	}
+	got, err := d.Root().AppendJCS(nil)
+	if want := `{"a":[1.5,"z"],"b":"xy"}`; err != nil || string(got) != want {
+		t.Errorf("got %s (%v)", got, err)
+	}
+	if raw := string(d.Root().Member("a").Raw()); raw != `[1.50,"z"]` {
+		t.Errorf("Raw %s", raw)
+	}
+}
+
 func TestEveryTruncationIsRefused(t *testing.T) {
 	texts := []string{command, `{"a\u00e9\ud83d\ude00":[1.5e-3,true,null,"x"],"b":{}}`, "[\"\u20ac\U0001F680\",-12]"}
 	for _, text := range texts {

@@ -68,14 +68,14 @@ func (v Value) Get(name string) (Value, bool) {
 	names := v.d.order[n.c : n.c+n.b]
 	if len(names) <= 8 {
 		for _, k := range names {
-			if v.d.textOf(k) == name {
+			if v.d.name(k) == name {
 				return Value{v.d, k + 1}, true
 			}
 		}
 		return Value{}, false
 	}
-	at := sort.Search(len(names), func(i int) bool { return compareUTF16(v.d.textOf(names[i]), name) >= 0 })
-	if at < len(names) && v.d.textOf(names[at]) == name {
+	at := sort.Search(len(names), func(i int) bool { return compareUTF16(v.d.name(names[i]), name) >= 0 })
+	if at < len(names) && v.d.name(names[at]) == name {
 		return Value{v.d, names[at] + 1}, true
 	}
 	return Value{}, false
@@ -95,7 +95,7 @@ func (v Value) Members() iter.Seq2[string, Value] {
 		}
 		end := v.node().a
 		for k := v.i + 1; k < end; k = after(v.d.nodes, k+1) {
-			if !yield(v.d.textOf(k), Value{v.d, k + 1}) {
+			if !yield(v.d.name(k), Value{v.d, k + 1}) {
 				return
 			}
 		}
@@ -110,7 +110,7 @@ func (v Value) SortedMembers() iter.Seq2[string, Value] {
 		}
 		n := v.node()
 		for _, k := range v.d.order[n.c : n.c+n.b] {
-			if !yield(v.d.textOf(k), Value{v.d, k + 1}) {
+			if !yield(v.d.name(k), Value{v.d, k + 1}) {
 				return
 			}
 		}
@@ -133,15 +133,6 @@ func (v Value) Items() iter.Seq2[int, Value] {
 	}
 }
 
-// textOf is the decoded text of string node i.
-func (d *Document) textOf(i uint32) string {
-	n := &d.nodes[i]
-	if n.flags&flagEscaped != 0 {
-		return d.decText[n.a : n.a+n.b]
-	}
-	return d.text[n.start+1 : n.end-1]
-}
-
 // Str is the decoded text of a string. An unpaired surrogate appears as the
 // three bytes that UTF-8 would use for it (see Unicode); a document that has
 // one is refused at stage 5.
@@ -149,7 +140,7 @@ func (v Value) Str() string {
 	if v.Kind() != String {
 		return ""
 	}
-	return v.d.textOf(v.i)
+	return v.d.text(v.node())
 }
 
 // Unicode tells whether a string is free of unpaired surrogates.
@@ -161,7 +152,7 @@ func (v Value) StrLen() int {
 	if v.Kind() != String {
 		return 0
 	}
-	s, flags := v.d.textOf(v.i), v.node().flags
+	s, flags := v.d.text(v.node()), v.node().flags
 	switch {
 	case flags&flagNonASCII == 0:
 		return len(s)
@@ -183,13 +174,21 @@ func (v Value) Bool() bool { return v.Kind() == Bool && v.node().flags&flagTrue 
 // IsNull tells whether the value is the literal null.
 func (v Value) IsNull() bool { return v.Kind() == Null }
 
-// Raw is the exact source text of the value; it must not be modified.
+// Raw is a copy of the exact source text of the value.
 func (v Value) Raw() []byte {
 	if v.d == nil {
 		return nil
 	}
+	return []byte(v.Text())
+}
+
+// Text is the exact source text of the value.
+func (v Value) Text() string {
+	if v.d == nil {
+		return ""
+	}
 	n := v.node()
-	return v.d.src[n.start:n.end:n.end]
+	return v.d.src[n.start:n.end]
 }
 
 // Offset is where the value begins in the source.
@@ -205,8 +204,7 @@ func (v Value) NumberText() string {
 	if v.Kind() != Number {
 		return ""
 	}
-	n := v.node()
-	return v.d.text[n.start:n.end]
+	return v.Text()
 }
 
 // Float is a number as binary64, correctly rounded; it is infinite for a
@@ -215,7 +213,7 @@ func (v Value) Float() float64 {
 	if v.Kind() != Number {
 		return 0
 	}
-	return parseFloat(v.NumberText())
+	return parseFloat(v.Text())
 }
 
 // Int is a number that is exactly an integer within int64, however it is
@@ -225,12 +223,10 @@ func (v Value) Int() (int64, bool) {
 	if v.Kind() != Number {
 		return 0, false
 	}
-	n := v.node()
-	text := v.d.text[n.start:n.end]
-	if n.flags&flagPlain != 0 {
-		return plainInt(text), true
+	if v.node().flags&flagPlain != 0 {
+		return plainInt(v.Text()), true
 	}
-	return decimalOf(text).int64()
+	return decimalOf(v.Text()).int64()
 }
 
 // Sign is -1, 0 or 1 as a number is exactly below, at or above zero. It tells
@@ -239,7 +235,7 @@ func (v Value) Sign() int {
 	if v.Kind() != Number {
 		return 0
 	}
-	return decimalOf(v.NumberText()).sign()
+	return decimalOf(v.Text()).sign()
 }
 
 // IsInteger tells whether a number is exactly an integer of any size.
@@ -247,6 +243,6 @@ func (v Value) IsInteger() bool {
 	if v.Kind() != Number {
 		return false
 	}
-	d := decimalOf(v.NumberText())
+	d := decimalOf(v.Text())
 	return d.digits() <= max(d.point, 0)
 }
