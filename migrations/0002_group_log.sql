@@ -353,6 +353,7 @@ CREATE TABLE budget_accounts (
     group_id     text COLLATE "C" NOT NULL,
     account_type text COLLATE "C" NOT NULL,
     account_id   text COLLATE "C" NOT NULL,
+    -- exhausted: a limit above zero is used up in some dimension.
     exhausted    boolean NOT NULL,
     document     bytea NOT NULL,
     PRIMARY KEY (tree_id, group_id, account_type, account_id)
