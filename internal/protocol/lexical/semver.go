@@ -148,7 +148,7 @@ func comparePrerelease(a, b string) int {
 		_, tailX, numX := number(x)
 		_, tailY, numY := number(y)
 		numX, numY = numX && tailX == "", numY && tailY == ""
-		c := 0
+		var c int
 		switch {
 		case numX && numY:
 			c = compareNumbers(x, y)
