@@ -16,7 +16,7 @@ type publishing struct {
 func artifactPublishKind() Kind {
 	return kind(Kind{
 		Kind: "artifact.publish", WorkItem: WorkItemRequired, Aggregate: AggregateWorkItem,
-		Shape: shapeArtifactPublish, Capacities: workerRow,
+		Shape: shapeArtifactPublish, Capacities: executorRow,
 		Documents: []DocumentRow{{"artifact", protocol.KindArtifact, false}},
 	}, plan[artifactPublish, publishing]{
 		Extensions: func(x *Ctx, p *artifactPublish, _ *publishing) error {

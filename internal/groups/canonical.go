@@ -214,6 +214,13 @@ func (s *State) restoreWorkItem(w *WorkItem) {
 	for _, l := range w.ClosedLeases {
 		s.leaseOwners[l.LeaseID] = w.WorkItemID
 	}
+	for i := range w.Requests {
+		s.requests[w.Requests[i].RequestID] = w.WorkItemID
+	}
+	for i := range w.ActionRequests {
+		r := &w.ActionRequests[i].Request
+		s.requests[r.RequestID], s.actions[r.ActionID] = w.WorkItemID, w.WorkItemID
+	}
 	for _, a := range w.Artifacts {
 		hash := a.Manifest.Doc.ContentHash
 		s.artifactsByID[a.Manifest.Doc.ArtifactID] = a

@@ -143,10 +143,10 @@ func (s *State) reaches(from []string, to string) bool {
 }
 
 // satisfied reports that a dependency is verified, or superseded by verified
-// work. Replacements are newer than what they replace, so the walk ends.
+// work.
 func (s *State) satisfied(workItemID string) bool {
 	w := s.WorkItems[workItemID]
-	return w != nil && (w.State == protocol.WorkVerified || slices.ContainsFunc(w.ReplacedBy, s.satisfied))
+	return w != nil && (w.State == protocol.WorkVerified || s.superseded(w))
 }
 
 // dependenciesMet reports that all dependencies of a contract are satisfied.

@@ -14,6 +14,7 @@ const (
 	evidenceHumanReview = "human_review"
 	evidenceAssessment  = "reviewer_assessment"
 	evidenceFailure     = "failure_report"
+	evidencePolicyCheck = "policy_check"
 
 	resultPassed = "passed"
 	resultFailed = "failed"

@@ -30,12 +30,13 @@ func (w *WorkItem) currentOwner(agentID string, epoch int64) error {
 }
 
 // epochCurrent is P19 for those who are not the owner: the epoch they name is
-// the present owner's.
+// the last one given out. An approval may still be denied after its owner was
+// fenced, so no owner needs to be there.
 func (w *WorkItem) epochCurrent(epoch int64) error {
-	if w.Owner == nil {
+	if epoch != w.OwnershipEpoch {
 		return refuse(protocol.CodeWorkStaleOwnership, "stale_ownership")
 	}
-	return w.currentOwner(w.Owner.AgentID, epoch)
+	return nil
 }
 
 // executing is P20: the lease named is the WorkItem's current Execution Lease,

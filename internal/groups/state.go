@@ -73,6 +73,9 @@ type State struct {
 	// attributed indexes WorkItems by the Delegation Grant they were authorized
 	// or offered under.
 	attributed map[string]map[string]bool
+	// requests maps every approval request, for execution or for an action, to
+	// its WorkItem; actions does the same for the actionIds of Proposed Actions.
+	requests, actions map[string]string
 	// childGroups are the Groups of all child Missions there ever were.
 	childGroups []string
 
@@ -207,6 +210,8 @@ func New() *State {
 		owned:           map[string]map[string]bool{},
 		offered:         map[string]map[string]bool{},
 		attributed:      map[string]map[string]bool{},
+		requests:        map[string]string{},
+		actions:         map[string]string{},
 		artifactsByID:   map[string]*Artifact{},
 		artifactsByHash: map[string][]*Artifact{},
 		redacted:        map[int64]bool{},

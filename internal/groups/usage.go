@@ -10,6 +10,65 @@ import (
 // Charging consumption through the whole ancestry (COMMANDS.md 7.1, 7.2): one
 // decision, an Event in each Group concerned.
 
+func usageRecordKind() Kind {
+	return kind(Kind{
+		Kind:     "ext.missionweaveprotocol.core.resource_usage_record",
+		WorkItem: WorkItemRequired, Aggregate: AggregateAccount, Shape: shapeUsageRecord,
+		Capacities: []CapacityRow{{CapacityWorker, ""}, {CapacityService, ""}},
+	}, plan[usageRecord, noScratch]{
+		References: func(x *Ctx, p *usageRecord, _ *noScratch) error {
+			if x.Capacity != CapacityService {
+				return nil
+			}
+			// A meter reports late; the lease need not be the current one.
+			l, ok := x.Item.Lease(p.ExecutionLeaseID)
+			if !ok || l.LeaseType != protocol.LeaseExecution || l.OwnershipEpoch != p.OwnershipEpoch {
+				return invalid("unknown_reference")
+			}
+			return nil
+		},
+		Ownership: func(x *Ctx, p *usageRecord, _ *noScratch) error {
+			if x.Capacity != CapacityWorker {
+				return nil
+			}
+			return x.ownedBy(x.Item, p.OwnershipEpoch)
+		},
+		Leases: func(x *Ctx, p *usageRecord, _ *noScratch) error {
+			if x.Capacity != CapacityWorker {
+				return nil
+			}
+			return x.executing(x.Item, p.ExecutionLeaseID)
+		},
+		Revision: func(x *Ctx, _ *usageRecord, _ *noScratch) int64 {
+			return x.Group.Revision(accountAggregate(x.Item.Account()))
+		},
+		State: func(x *Ctx, _ *usageRecord, _ *noScratch) error {
+			if x.Capacity != CapacityWorker {
+				return nil
+			}
+			if err := missionOpen(x); err != nil {
+				return err
+			}
+			return inState(x.Item, protocol.WorkActive)
+		},
+		Values: func(x *Ctx, p *usageRecord, _ *noScratch) error { return x.usageCurrency(&p.UsageDelta) },
+		Budget: func(x *Ctx, p *usageRecord, _ *noScratch) error {
+			if x.Capacity == CapacityWorker {
+				if err := x.paused(x.Item); err != nil {
+					return err
+				}
+			}
+			return x.checkCharge(x.Item, p.UsageDelta.Vector())
+		},
+		Emit: func(x *Ctx, p *usageRecord, _ *noScratch) error {
+			return x.emitCharge(charge{
+				item: x.Item, delta: p.UsageDelta.Vector(), leaseID: p.ExecutionLeaseID,
+				epoch: p.OwnershipEpoch, primary: true,
+			})
+		},
+	})
+}
+
 // charge is consumption on its way to the log.
 type charge struct {
 	item    *WorkItem

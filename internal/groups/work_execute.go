@@ -13,12 +13,18 @@ type executing struct {
 	expiresAt string
 }
 
-var workerRow = []CapacityRow{{CapacityWorker, ScopeWorkExecute}}
+// executorRow asks for the scope where new authority or provenance arises; what
+// follows from a lease already held (workerRow) asks for the lease alone, and
+// whoever loses the scope loses the lease.
+var (
+	executorRow = []CapacityRow{{CapacityWorker, ScopeWorkExecute}}
+	workerRow   = []CapacityRow{{CapacityWorker, ""}}
+)
 
 func workStartKind() Kind {
 	return kind(Kind{
 		Kind: "work.start", WorkItem: WorkItemRequired, Aggregate: AggregateWorkItem,
-		Shape: shapeWorkStart, Capacities: workerRow, Limits: []string{LimitActive},
+		Shape: shapeWorkStart, Capacities: executorRow, Limits: []string{LimitActive},
 	}, plan[workStart, executing]{
 		Ownership: func(x *Ctx, p *workStart, _ *executing) error { return x.ownedBy(x.Item, p.OwnershipEpoch) },
 		Leases:    func(x *Ctx, _ *workStart, _ *executing) error { return x.Item.startable(x.World.Now) },

@@ -1,7 +1,9 @@
 package groups
 
 import (
+	"github.com/missionweave/server/internal/budget"
 	"github.com/missionweave/server/internal/protocol"
+	"github.com/missionweave/server/internal/protocol/lexical"
 	"github.com/missionweave/server/internal/protocol/shape"
 )
 
@@ -221,3 +223,91 @@ func repeated[T any](items []T, id func(T) string) bool {
 	}
 	return false
 }
+
+type offerDecline struct {
+	OfferID       string `json:"offerId"`
+	DeclineReason string `json:"declineReason"`
+	Comments      string `json:"comments"`
+}
+
+var shapeOfferDecline = itemShape(
+	shape.Req("offerId", protocol.ShapeID), shape.Req("declineReason", protocol.ShapeDeclineReason),
+	shape.Opt("comments", shape.Text(2000)),
+)
+
+type dependencyAdd struct {
+	DependencyWorkItemIDs []string `json:"dependencyWorkItemIds"`
+}
+
+var shapeDependencyAdd = itemShape(shape.Req("dependencyWorkItemIds", shapeIDs.Min(1)))
+
+type ownershipLeaseRenew struct {
+	owned
+	LeaseSeconds     *int64                     `json:"leaseSeconds"`
+	StartBy          string                     `json:"startBy"`
+	ScheduleEstimate *protocol.ScheduleEstimate `json:"scheduleEstimate"`
+}
+
+var shapeOwnershipLeaseRenew = itemShape(
+	reqOwnershipEpoch, shape.Opt("leaseSeconds", secs(maxOwnershipSeconds)),
+	shape.Opt("startBy", protocol.ShapeTimestamp), optSchedule,
+)
+
+type usageRecord struct {
+	owned
+	UsageDelta budget.Usage `json:"usageDelta"`
+}
+
+var shapeUsageRecord = itemShape(reqOwnershipEpoch, reqExecutionLeaseID, shape.Req("usageDelta", shapeUsage))
+
+type workBlock struct {
+	owned
+	Progress            protocol.Progress            `json:"progress"`
+	StateArtifactHash   string                       `json:"stateArtifactHash"`
+	Reason              string                       `json:"reason"`
+	RequiredResolution  string                       `json:"requiredResolution"`
+	Evidence            []*Signed[protocol.Evidence] `json:"evidence"`
+	BlockedLeaseSeconds *int64                       `json:"blockedLeaseSeconds"`
+	ScheduleEstimate    *protocol.ScheduleEstimate   `json:"scheduleEstimate"`
+}
+
+func (p *workBlock) documents() []documentRef { return evidenceRefs(p.Evidence) }
+
+var shapeWorkBlock = itemShape(
+	reqOwnershipEpoch, reqExecutionLeaseID,
+	shape.Req("progress", protocol.ShapeProgress),
+	shape.Opt("stateArtifactHash", protocol.ShapeSHA256),
+	shape.Req("reason", shape.Text(4000)),
+	shape.Req("requiredResolution", shape.Text(4000)),
+	shape.Opt("evidence", shapeEvidences),
+	shape.Opt("blockedLeaseSeconds", secs(maxOwnershipSeconds)), optSchedule,
+)
+
+type workUnblock struct {
+	Resolution string `json:"resolution"`
+}
+
+var shapeWorkUnblock = itemShape(shape.Opt("resolution", shape.Text(4000)))
+
+type workFail struct {
+	owned
+	Reason      string                       `json:"reason"`
+	Evidence    []*Signed[protocol.Evidence] `json:"evidence"`
+	FailureCode string                       `json:"failureCode"`
+}
+
+func (p *workFail) documents() []documentRef { return evidenceRefs(p.Evidence) }
+
+var shapeWorkFail = itemShape(
+	shape.Req("reason", shape.Text(4000)),
+	shape.Req("evidence", someEvidence),
+	shape.Opt("ownershipEpoch", protocol.ShapePositiveInteger),
+	shape.Opt("executionLeaseId", protocol.ShapeID),
+	shape.Opt("failureCode", shape.String().Match(lexical.ValidFailureCode)),
+).Rules(shape.When("ownershipEpoch", protocol.ShapePositiveInteger).Require("executionLeaseId"))
+
+type workCancel struct {
+	Reason string `json:"reason"`
+}
+
+var shapeWorkCancel = itemShape(shape.Req("reason", shape.Text(4000)))

@@ -133,6 +133,11 @@ func pendingOffers(offers []protocol.Offer) []string {
 	return ids
 }
 
+// liveOffers lists the ids of offers that somebody could still accept at now.
+func (w *WorkItem) liveOffers(now time.Time) []string {
+	return pendingOffers(rewriteOffers(w.Offers, now))
+}
+
 // rewriteOffers is what an Event that rewrites offers writes: pending ones past
 // their expiry are recorded as expired (COMMANDS.md 4.4).
 func rewriteOffers(offers []protocol.Offer, now time.Time) []protocol.Offer {
