@@ -106,7 +106,7 @@ func fenceCoordinator(x *Ctx) error {
 		if env.CoordinatorEpoch == 0 {
 			return stale("epoch_missing")
 		}
-		if !x.Group.CoordinatorLive(x.World.Now) {
+		if x.Group.coordinatorLapsed(x.World.Now) {
 			return stale("lease_lapsed")
 		}
 	case x.Capacity == CapacityMissionOwner && env.Actor.Type == protocol.ActorAgent:
@@ -115,9 +115,16 @@ func fenceCoordinator(x *Ctx) error {
 		if err != nil {
 			return err
 		}
-		if parent == nil || parent.CoordinatorActor() != env.Actor || !parent.CoordinatorLive(x.World.Now) {
+		if parent == nil || parent.CoordinatorActor() != env.Actor || parent.coordinatorLapsed(x.World.Now) {
 			return stale("parent_lease_lapsed")
 		}
 	}
 	return nil
+}
+
+// coordinatorLapsed reports a lease that ran out. The lease of a Mission that
+// has ended was released, not lost: what its holder still sends fails on the
+// Mission's state.
+func (s *State) coordinatorLapsed(now time.Time) bool {
+	return s.CoordinatorLease.State != leases.Released && !s.CoordinatorLive(now)
 }

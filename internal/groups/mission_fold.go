@@ -7,13 +7,11 @@ import (
 
 // Approval words of approval.schema.
 const (
-	approvalMissionFinal  = "mission_final"
-	approvalChildMission  = "child_mission"
-	approvalWorkExecution = "work_execution"
+	approvalMissionFinal = "mission_final"
+	approvalChildMission = "child_mission"
 
 	decisionApproved         = "approved"
 	decisionChangesRequested = "changes_requested"
-	decisionDenied           = "denied"
 	decisionRevoked          = "revoked"
 )
 
