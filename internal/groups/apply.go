@@ -40,6 +40,7 @@ func (s *State) Apply(ev *Event) error {
 			return err
 		}
 		s.logPolicy(ev)
+		s.schedule(agg)
 	}
 	if err := s.events.add(ev); err != nil {
 		return err

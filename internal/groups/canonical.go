@@ -139,8 +139,12 @@ func ParseState(b []byte) (*State, error) {
 	if s.Mission != nil && s.Mission.Parent == nil {
 		s.TreeID = s.Mission.MissionID
 	}
+	if s.CoordinatorLease != nil {
+		s.scheduleCoordinator()
+	}
 	for _, m := range d.Memberships {
 		s.Memberships[m.Member] = m
+		s.scheduleMember(m)
 	}
 	for _, c := range d.Conversations {
 		s.Conversations[c.ConversationID] = c
@@ -199,6 +203,7 @@ func ParseState(b []byte) (*State, error) {
 // restoreWorkItem rebuilds what the indexes say about a WorkItem.
 func (s *State) restoreWorkItem(w *WorkItem) {
 	s.WorkItems[w.WorkItemID] = w
+	s.scheduleItem(w)
 	if w.Owner != nil {
 		index(s.owned, w.Owner.AgentID, w.WorkItemID)
 	}

@@ -329,5 +329,6 @@ func (s *State) setMembership(ev *Event, m protocol.Membership) error {
 		return integrity(ev, "document has epoch %d in Group %s", m.MembershipEpoch, m.GroupID)
 	}
 	s.Memberships[m.Member] = &m
+	s.scheduleMember(&m)
 	return nil
 }

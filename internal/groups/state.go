@@ -76,6 +76,8 @@ type State struct {
 	// requests maps every approval request, for execution or for an action, to
 	// its WorkItem; actions does the same for the actionIds of Proposed Actions.
 	requests, actions map[string]string
+	// timers are what expires by itself, and when.
+	timers timers
 	// childGroups are the Groups of all child Missions there ever were.
 	childGroups []string
 
