@@ -131,10 +131,7 @@ func (o *ownBundle) admission(cryptographyDigest string) {
 	for _, f := range ownAdmissionFaults {
 		rejected = append(rejected, o.admissionFault(f))
 	}
-	artifacts := o.artifacts("admission/")
-	for _, a := range o.artifacts(schemaOf("first-admission-record")) {
-		artifacts = append(artifacts, a)
-	}
+	artifacts := o.artifacts("admission/", schemaOf("first-admission-record"))
 	o.seal(admissionManifest, object{
 		"$schema":         "https://missionweaveprotocol.dev/admission/0.1/manifest.schema.json",
 		"manifestVersion": 1, "protocolVersion": "0.1",

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
 	"testing"
 	"text/tabwriter"
@@ -72,6 +73,11 @@ func measure(rounds int, subject, bare func()) cost {
 			run()
 		}
 		return time.Since(start) / calls
+	}
+	runtime.GC()
+	for range 20 {
+		timed(subject)
+		timed(bare)
 	}
 	for i := range rounds {
 		subjects[i], bares[i] = timed(subject), timed(bare)

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math/big"
+	"slices"
 	"testing"
 
 	"filippo.io/edwards25519"
@@ -124,7 +125,8 @@ func TestPointRules(t *testing.T) {
 				t.Errorf("CheckR(%x) = %v, want %v", r.bytes, got, r.r)
 			}
 			form := checkPointForm(r.bytes)
-			if wantForm := r.r == FaultLength || r.r == FaultNoncanonical || r.r == FaultNegativeZero; wantForm != (form != nil) {
+			wantForm := slices.Contains([]error{FaultLength, FaultNoncanonical, FaultNegativeZero}, r.r)
+			if wantForm != (form != nil) {
 				t.Errorf("checkPointForm(%x) = %v", r.bytes, form)
 			}
 		})

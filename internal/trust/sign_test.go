@@ -144,7 +144,7 @@ func TestSigningRefuses(t *testing.T) {
 }
 
 func TestPrintingASignerShowsNoKey(t *testing.T) {
-	seed := fmt.Sprint([]byte(ben.Private[:4]))
+	seed := fmt.Sprintf("%d", ben.Private[:4])
 	for _, format := range []string{"%v", "%+v", "%#v", "%s"} {
 		for _, v := range []any{ben, &ben} {
 			if text := fmt.Sprintf(format, v); strings.Contains(text, strings.Trim(seed, "[]")) || !strings.Contains(text, ben.KeyID) {
