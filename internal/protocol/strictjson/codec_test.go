@@ -306,6 +306,36 @@ func TestRawIsCanonicalAndItsOwn(t *testing.T) {
 	}
 }
 
+func TestGoValuesBecomeValues(t *testing.T) {
+	v, err := strictjson.ValueOf(map[string]any{"b": []int{1}, "a": nil})
+	if err != nil || v.Text() != `{"a":null,"b":[1]}` || !v.Member("a").IsNull() || v.Member("b").Offset() != 14 {
+		t.Errorf("%s, %v", v.Text(), err)
+	}
+	if raw, err := v.Member("b").JCS(); err != nil || string(raw) != "[1]" {
+		t.Errorf("%s, %v", raw, err)
+	}
+	if _, err := v.Member("none").JCS(); err == nil {
+		t.Error("a canonical form of nothing")
+	}
+	if _, err := strictjson.ValueOf(make(chan int)); err == nil {
+		t.Error("a value of a channel")
+	}
+	var n int
+	var syntax *strictjson.SyntaxError
+	if err := strictjson.Raw("[1").Decode(&n); !errors.As(err, &syntax) {
+		t.Errorf("decoding broken text: %v", err)
+	}
+	for name := range parse(t, `{"a":1,"b":2}`).SortedMembers() {
+		if name != "a" {
+			t.Error("walks on after the end")
+		}
+		break
+	}
+	if got := strictjson.Object.String() + " " + strictjson.Missing.String() + " " + strictjson.Kind(99).String(); got != "object missing invalid" {
+		t.Error(got)
+	}
+}
+
 func TestValuesOfTheWrongKindAnswerZero(t *testing.T) {
 	for _, v := range []strictjson.Value{{}, parse(t, "null"), parse(t, "true"), parse(t, "1"), parse(t, `"s"`), parse(t, "[1]"), parse(t, `{"a":1}`)} {
 		k := v.Kind()
