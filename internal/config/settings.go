@@ -69,9 +69,22 @@ type Settings struct {
 	DatabaseMaxConns int64
 	NATSURL          string // secret
 	DataDir          string
-	LogLevel         string
-	LogFormat        string
-	ShutdownSeconds  int64
+
+	// ListenAddress and ManagementAddress are host:port of a service's two
+	// servers, empty for the service's usual loopback ports.
+	ListenAddress     string
+	ManagementAddress string
+	// TLSCertFile and TLSKeyFile are PEM files; empty means that the service
+	// makes a self-signed certificate in DataDir.
+	TLSCertFile string
+	TLSKeyFile  string
+	// KeysDir holds the Ed25519 seeds of the service Principals this process acts
+	// as; empty means DataDir/keys.
+	KeysDir string
+
+	LogLevel        string
+	LogFormat       string
+	ShutdownSeconds int64
 }
 
 // ShutdownPatience is how long a stopping service waits for work in flight.
@@ -114,6 +127,11 @@ func (s *Settings) Fields() []Field {
 		number("databaseMaxConns", &s.DatabaseMaxConns, 20, 2, 10_000, "", "database connections of one process"),
 		text("natsUrl", &s.NATSURL, "", "NATS to use instead of an embedded one").hidden(),
 		text("dataDir", &s.DataDir, ".data", "folder for keys, blobs and private servers"),
+		text("listenAddress", &s.ListenAddress, "", "host:port to serve on, empty for the service's usual loopback port"),
+		text("managementAddress", &s.ManagementAddress, "", "host:port of readiness and metrics, empty for the usual loopback port"),
+		text("tlsCertFile", &s.TLSCertFile, "", "PEM certificate chain, empty for a self-signed one"),
+		text("tlsKeyFile", &s.TLSKeyFile, "", "PEM private key of the certificate"),
+		text("keysDir", &s.KeysDir, "", "folder with the seeds of the service's keys, empty for keys below the data folder"),
 		choice("logLevel", &s.LogLevel, "info", []string{"debug", "info", "warn", "error"}, "least level that is logged"),
 		choice("logFormat", &s.LogFormat, "text", []string{"text", "json"}, "form of log lines"),
 		number("shutdownSeconds", &s.ShutdownSeconds, 20, 1, 3600, "s", "patience with work in flight when stopping"),

@@ -1,0 +1,76 @@
+# Two targets are enough to begin: make demo, make test. "make help" lists all.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+
+DATA ?= .data
+ARGS ?=
+PKG ?= ./...
+TESTFLAGS ?=
+FUZZTIME ?= 10
+# Packages whose goroutines share memory. The pure ones are in it because their
+# caches are shared; a full race build of everything takes several times as long.
+RACE_DIRS ?= internal/protocol internal/trust internal/groups internal/events internal/authority internal/registry \
+	internal/sessions internal/wsapi internal/config internal/cli client
+KERNEL_DIRS ?= internal/protocol internal/trust internal/groups
+below = $(patsubst %,./%/...,$(wildcard $(1)))
+
+##@ Use
+.PHONY: demo dev
+demo: setup build ## set everything up and play one Mission from creation to approval
+	exec bin/mw demo $(ARGS)
+dev: setup build ## keep a development server running (DATA=folder, ARGS=flags)
+	exec bin/mw dev --data "$(DATA)" $(ARGS)
+
+##@ Build
+.PHONY: build generate setup tools
+build: ## build all programs into bin/
+	go build -trimpath -o bin/ ./cmd/...
+generate: ## run all code generators
+	go generate ./...
+setup: ## install what is missing (PostgreSQL server programs)
+	@scripts/setup
+tools: ## build the pinned check tools into .tools/ (minutes the first time)
+	@for t in gofumpt golangci-lint staticcheck govulncheck; do scripts/tool $$t --help >/dev/null 2>&1 || true; done
+
+##@ Check
+.PHONY: test check format fmt vet lint lint-rules staticcheck race fuzz vulncheck generated scripts-check
+test: setup ## run all tests (PKG=packages, TESTFLAGS=flags)
+	@go test -timeout 15m $(TESTFLAGS) $(PKG)
+check: format vet lint staticcheck race ## everything a change must pass
+format: ## show what gofumpt would change
+	@out=$$(scripts/tool gofumpt -d $$(git ls-files -co --exclude-standard '*.go' | while read -r f; do [ ! -f "$$f" ] || echo "$$f"; done)); \
+	if [ -n "$$out" ]; then echo "$$out"; echo "run: make fmt"; exit 1; fi
+fmt: ## format all Go files
+	@scripts/tool gofumpt -w $$(git ls-files -co --exclude-standard '*.go' | while read -r f; do [ ! -f "$$f" ] || echo "$$f"; done)
+vet:
+	go vet ./...
+lint: ## architecture and quality rules of .golangci.yaml
+	scripts/tool golangci-lint run ./...
+lint-rules: ## prove that the architecture rules fail on a violation
+	scripts/check-lint-rules
+staticcheck:
+	scripts/tool staticcheck ./...
+race: ## race tests of the packages that share memory
+	@scripts/setup --check
+	go test -race -timeout 20m $(call below,$(RACE_DIRS))
+fuzz: ## every fuzz target for FUZZTIME seconds
+	scripts/fuzz $(FUZZTIME)
+vulncheck: ## known vulnerabilities in what is called (needs the network)
+	scripts/tool govulncheck ./...
+generated: generate ## fail if a generated file is not what its generator makes
+	git diff --exit-code
+
+##@ Measure
+.PHONY: bench bench-kernel
+bench: setup build ## signed Commands per second beside a bare batched insert
+	exec bin/mw bench $(ARGS)
+bench-kernel: ## JSON, JCS, signatures, decide: time and allocations
+	go test -run '^$$' -bench . -benchmem $(call below,$(KERNEL_DIRS))
+
+.PHONY: help clean
+help: ## list the targets
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+clean: ## remove what was built; data directories stay
+	rm -rf bin .tools
