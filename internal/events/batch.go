@@ -175,7 +175,8 @@ type SessionOpened struct {
 	ExpiresAt time.Time
 }
 
-// Timer says when the sweeper must look at a Group; a zero DueAt means never.
+// Timer says when the sweeper must look at a Group: exactly when its folded
+// state says that something expires next. A zero DueAt means never.
 type Timer struct {
 	TreeID  int64
 	GroupID string

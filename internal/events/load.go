@@ -20,8 +20,6 @@ const snapshotFormat = 1
 type Group struct {
 	GroupRow
 	State *groups.State
-	// DueAt is when its timers are to be looked at, zero for never.
-	DueAt time.Time
 	// SnapshotAt is the sequence of the stored snapshot, 0 for none.
 	SnapshotAt int64
 }
@@ -31,17 +29,15 @@ type Group struct {
 // stood for), *groups.IntegrityError for a log that cannot be folded.
 func (s *Store) LoadGroup(ctx context.Context, groupID string) (*Group, error) {
 	g := &Group{}
-	var due *time.Time
 	var dump []byte
 	var format *int32
 	var at *int64
 	err := s.readers.QueryRow(ctx, `SELECT g.tree_id, g.group_id, g.mission_id, g.root_mission_id, g.head_sequence,
-			g.published_sequence, g.trimmed_sequence, t.due_at, n.sequence, n.format, n.state
+			g.published_sequence, g.trimmed_sequence, n.sequence, n.format, n.state
 		FROM groups g
-		LEFT JOIN group_timers t ON t.tree_id = g.tree_id AND t.group_id = g.group_id
 		LEFT JOIN snapshots n ON n.tree_id = g.tree_id AND n.group_id = g.group_id
 		WHERE g.group_id = $1`, groupID).Scan(&g.TreeID, &g.GroupID, &g.MissionID, &g.RootMissionID, &g.HeadSequence,
-		&g.PublishedSequence, &g.TrimmedSequence, &due, &at, &format, &dump)
+		&g.PublishedSequence, &g.TrimmedSequence, &at, &format, &dump)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, ErrGroupUnknown
 	}
@@ -49,9 +45,6 @@ func (s *Store) LoadGroup(ctx context.Context, groupID string) (*Group, error) {
 		return nil, read(err)
 	}
 	s.trees.put(groupID, g.TreeID)
-	if due != nil {
-		g.DueAt = due.UTC()
-	}
 	if format != nil && *format == snapshotFormat {
 		// A snapshot that does not read is one of another program: the log decides.
 		if g.State, err = groups.ParseState(dump); err == nil && g.State.Head == *at {

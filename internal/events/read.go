@@ -97,6 +97,47 @@ func (s *Store) EventsAt(ctx context.Context, at []EventAt) ([]StoredEvent, erro
 	return out, read(s.readers.SendBatch(ctx, &q).Close())
 }
 
+// EventDocument returns the exact bytes of one Event, by its place or, for a fact
+// of the Organization (groupID ""), by its id.
+func (s *Store) EventDocument(ctx context.Context, groupID string, sequence int64, eventID string) ([]byte, error) {
+	id, err := uuidBytes(eventID)
+	if err != nil {
+		return nil, err
+	}
+	var document []byte
+	if groupID == "" {
+		err = s.readers.QueryRow(ctx, "SELECT document FROM org_events WHERE event_id = $1", id).Scan(&document)
+		return document, read(err)
+	}
+	tree, err := s.Tree(ctx, groupID)
+	if err != nil {
+		return nil, err
+	}
+	err = s.readers.QueryRow(ctx, `SELECT document FROM events
+		WHERE tree_id = $1 AND group_id = $2 AND sequence = $3 AND event_id = $4`, tree, groupID, sequence, id).Scan(&document)
+	return document, read(err)
+}
+
+// DueGroup is a Group whose timers are due.
+type DueGroup struct {
+	DueAt   time.Time
+	TreeID  int64
+	GroupID string
+}
+
+// DueGroups pages through the Groups whose timers are due by the database's
+// clock, in the order of their time.
+func (s *Store) DueGroups(ctx context.Context, after DueGroup, limit int) ([]DueGroup, error) {
+	rows, err := s.readers.Query(ctx, `SELECT due_at, tree_id, group_id FROM group_timers
+		WHERE due_at <= clock_timestamp() AND (due_at, tree_id, group_id) > ($1, $2, $3)
+		ORDER BY due_at, tree_id, group_id LIMIT $4`, after.DueAt, after.TreeID, after.GroupID, limit)
+	if err != nil {
+		return nil, read(err)
+	}
+	out, err := pgx.CollectRows(rows, pgx.RowToStructByPos[DueGroup])
+	return out, read(err)
+}
+
 // Head returns the sequence of a Group's last Event. Error: ErrGroupUnknown.
 func (s *Store) Head(ctx context.Context, groupID string) (int64, error) {
 	rows, err := s.GroupRows(ctx, groupID)

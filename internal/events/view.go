@@ -17,8 +17,7 @@ type Look struct {
 	Agents     []string
 	Groups     []string
 	Missions   []string
-	LoadsAt    time.Time // when set, Loads of Loaded are counted at this time
-	Loaded     []string
+	Loaded     []string // Agents whose loads are wanted, counted at the clock reading
 	ActiveWork []string // Agents whose Groups with active WorkItems are wanted
 }
 
@@ -87,7 +86,7 @@ FROM unnest($1::text[]) AS c(mission_id) JOIN groups g ON g.mission_id = c.missi
 	sqlFindLoads = `SELECT c.agent_id, l.queued, l.active FROM unnest($1::text[]) AS c(agent_id)
 CROSS JOIN LATERAL (
 	SELECT count(*) FILTER (WHERE w.state = 'queued') AS queued,
-		count(*) FILTER (WHERE w.state = 'active' AND w.execution_expires > $2) AS active
+		count(*) FILTER (WHERE w.state = 'active' AND w.execution_expires > clock_timestamp()) AS active
 	FROM work_items w WHERE w.owner_id = c.agent_id AND w.state IN ('queued', 'active')) l`
 
 	sqlFindActive = `SELECT c.agent_id, ARRAY(SELECT DISTINCT w.group_id FROM work_items w
@@ -130,7 +129,7 @@ func (s *Store) Look(ctx context.Context, l Look) (*View, error) {
 		q.Queue(sqlFindMissions, l.Missions).Query(func(rows pgx.Rows) error { return scanPairs(rows, v.Missions) })
 	}
 	if len(l.Loaded) > 0 {
-		q.Queue(sqlFindLoads, l.Loaded, l.LoadsAt).Query(func(rows pgx.Rows) error {
+		q.Queue(sqlFindLoads, l.Loaded).Query(func(rows pgx.Rows) error {
 			var id string
 			var load Load
 			_, err := pgx.ForEachRow(rows, []any{&id, &load.Queued, &load.Active}, func() error {
