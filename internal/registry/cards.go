@@ -13,9 +13,6 @@ import (
 	"github.com/missionweave/server/internal/trust"
 )
 
-// KindAgentCardRegister is the Command that registers a signed card.
-const KindAgentCardRegister = "ext.missionweaveprotocol.registry.agent_card_register"
-
 // CheckCard judges a card against the Registry at a view (COMMANDS.md 5.7):
 // AUTH_FORBIDDEN for another Organization, REVISION_CONFLICT for a version that
 // does not follow, AUTH_INVALID_SIGNATURE for a key that breaks a rule or whose
@@ -220,7 +217,7 @@ func (s *Service) cardCommand(document []byte, now time.Time) ([]byte, error) {
 		ProtocolVersion: protocol.Version,
 		ActionID:        s.cfg.Mint(),
 		Actor:           s.cfg.Signer.Principal,
-		Kind:            KindAgentCardRegister,
+		Kind:            protocol.CommandAgentCardRegister,
 		CorrelationID:   s.cfg.Mint(),
 		IssuedAt:        lexical.FormatMicros(now),
 		Payload:         payload,

@@ -135,6 +135,15 @@ func (d *Directory) Current(ctx context.Context) (*View, error) {
 	}
 }
 
+// AtLeast returns a view that is not older than a revision that the caller has
+// read from registry_head: current as of that reading, mostly without I/O.
+func (d *Directory) AtLeast(ctx context.Context, revision int64) (*View, error) {
+	if s := d.state.Load(); s.fault == nil && s.view != nil && s.view.Revision >= revision {
+		return s.view, nil
+	}
+	return d.Current(ctx)
+}
+
 // Evidence is the evidence of a current view, or evidence that fails stage 4 and
 // keeps the reason for the protected diagnostic.
 func (d *Directory) Evidence(ctx context.Context) *trust.Evidence {

@@ -483,7 +483,7 @@ func TestUnsignedCardsAreSignedOrRefused(t *testing.T) {
 		t.Fatalf("the Registry's Command does not verify: %v", failure)
 	}
 	embedded := verified.Value.Member("payload").Member("agentCard")
-	if verified.Value.Member("kind").Str() != registry.KindAgentCardRegister || string(embedded.Raw()) != string(document) {
+	if verified.Value.Member("kind").Str() != protocol.CommandAgentCardRegister || string(embedded.Raw()) != string(document) {
 		t.Errorf("command: %s", command)
 	}
 	if card, _ := view.Agent(agent.Principal.ID); card.Version != 1 {
