@@ -44,7 +44,7 @@ func memberKinds() []Kind {
 		{CapacityCoordinator, ScopeMembershipManage},
 		{CapacityService, ""},
 	}
-	return []Kind{
+	return slices.Concat(grantKinds(), []Kind{
 		kind(Kind{
 			Kind: "membership.change", Capacities: managers, Aggregate: AggregateMembership,
 			Documents: []DocumentRow{{"contextPackage", protocol.KindContextPackage, false}},
@@ -113,7 +113,7 @@ func memberKinds() []Kind {
 				return nil
 			},
 		}),
-	}
+	})
 }
 
 func membershipChangeReferences(x *Ctx, p *membershipChange, s *membershipPlan) error {
@@ -321,7 +321,7 @@ func memberEvents() []EventKind {
 				}
 				return s.setMembership(ev, p.Membership)
 			}),
-	}, releaseEvents())
+	}, releaseEvents(), grantEvents())
 }
 
 func (s *State) setMembership(ev *Event, m protocol.Membership) error {

@@ -36,7 +36,7 @@ func contentRule(v strictjson.Value) *shape.Fault {
 }
 
 func messageKinds() []Kind {
-	return []Kind{
+	return append(amendKinds(),
 		kind(Kind{
 			Kind: "message.post", Capacities: []CapacityRow{{CapacityMember, ScopeMessagePost}},
 			Conversation: true, Provisional: true, Limits: []string{LimitMessageRate},
@@ -88,7 +88,7 @@ func messageKinds() []Kind {
 				return nil
 			},
 		}),
-	}
+	)
 }
 
 // conversationRevision is what Messages revise.
@@ -122,7 +122,7 @@ func (x *Ctx) knownArtifacts(content []protocol.ContentPart) error {
 }
 
 func messageEvents() []EventKind {
-	return []EventKind{
+	return append(amendEvents(),
 		eventKind("message.posted", AggregateConversation, false,
 			func(p *MessagePosted) string { return p.Message.ConversationID },
 			func(s *State, ev *Event, p *MessagePosted) error {
@@ -134,7 +134,7 @@ func messageEvents() []EventKind {
 				s.recentMessages[author] = remember(s.recentMessages[author], at)
 				return s.storeMessage(ev, p.Message)
 			}),
-	}
+	)
 }
 
 // storeMessage keeps a Message and revises its Conversation.

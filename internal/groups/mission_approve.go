@@ -30,7 +30,8 @@ func (p *missionVerdict) documents() []documentRef { return approvalRefs(p.Appro
 type noScratch struct{}
 
 func missionKinds() []Kind {
-	return slices.Concat(missionCreateKinds(), []Kind{
+	return slices.Concat(missionCreateKinds(), missionLeadKinds(), []Kind{
+		missionChildKind(),
 		kind(Kind{
 			Kind: "mission.renew_coordinator", Capacities: []CapacityRow{{CapacityCoordinator, ""}},
 			Aggregate: AggregateCoordinatorLease,
@@ -320,12 +321,15 @@ func sameSet(a, b []string) bool {
 }
 
 func missionApproveEmit(x *Ctx, p *missionVerdict, _ *verdict) error {
-	x.emit("mission.approved", &MissionApproved{
+	id := x.emit("mission.approved", &MissionApproved{
 		MissionID: x.Group.Mission.MissionID, Approval: p.Approval, HumanApproval: p.HumanApproval,
 		ClosedLease:      leases.Close(*x.Group.CoordinatorLease, x.World.Now, leases.Released, leases.ReasonMissionEnded),
 		PolicyLogEntryID: x.Mint(),
 	}, emission{Primary: true})
-	return nil
+	if !x.Group.IsChild() {
+		return nil
+	}
+	return x.childApproved(x.Group, p.Approval.Doc.ApprovalID, x.Group.Mission.Submission.ArtifactHashes, id)
 }
 
 func missionRequestChangesEmit(x *Ctx, p *missionVerdict, _ *verdict) error {

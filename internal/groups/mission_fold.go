@@ -1,6 +1,8 @@
 package groups
 
 import (
+	"slices"
+
 	"github.com/missionweave/server/internal/budget"
 	"github.com/missionweave/server/internal/protocol"
 )
@@ -16,7 +18,7 @@ const (
 )
 
 func missionEvents() []EventKind {
-	return []EventKind{
+	return slices.Concat(missionLeadEvents(), []EventKind{
 		eventKind("mission.created", AggregateMission, true, nil, foldMissionCreated),
 		eventKind("mission.follow_up.created", AggregateMission, true, nil, foldMissionCreated),
 		eventKind("mission.coordinator.renewed", AggregateCoordinatorLease, false,
@@ -69,7 +71,7 @@ func missionEvents() []EventKind {
 				}
 				return nil
 			}),
-	}
+	})
 }
 
 func foldMissionCreated(s *State, ev *Event, p *MissionCreated) error {

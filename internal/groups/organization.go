@@ -31,6 +31,8 @@ type orgPlan struct {
 
 func organizationKinds() []Kind {
 	return []Kind{
+		groupArchiveKind(),
+		budgetIncreaseKind(),
 		kind(Kind{
 			Kind:       protocol.CommandAgentCardRegister,
 			Capacities: []CapacityRow{{CapacityService, ""}}, Organization: true,
@@ -155,12 +157,12 @@ func (x *Ctx) activeGroups(a *Agent) ([]*State, error) {
 }
 
 func organizationEvents() []EventKind {
-	return []EventKind{
+	return append(archiveEvents(), budgetIncreasedEvent(),
 		eventKind("ext.missionweaveprotocol.registry.agent_card_registered", AggregateNone, false,
 			func(*AgentCardRegistered) string { return "" },
 			func(*State, *Event, *AgentCardRegistered) error { return nil }),
 		eventKind("ext.missionweaveprotocol.identity.session_opened", AggregateNone, false,
 			func(*SessionOpened) string { return "" },
 			func(*State, *Event, *SessionOpened) error { return nil }),
-	}
+	)
 }

@@ -1,7 +1,6 @@
 package groups
 
 import (
-	"github.com/missionweave/server/internal/budget"
 	"github.com/missionweave/server/internal/protocol"
 	"github.com/missionweave/server/internal/protocol/shape"
 )
@@ -50,11 +49,7 @@ func proposalKinds() []Kind {
 				return nil
 			},
 			Budget: func(x *Ctx, p *workPropose, _ *noScratch) error {
-				mission := x.Group.Ledger.Root()
-				if over := budget.FromBudget(p.Contract.Budget).Exceeding(mission.Limit); over != 0 {
-					return exceededBudget("", &budget.Exceeded{Account: mission.Ref, Dimensions: over})
-				}
-				return nil
+				return withinMission(x.Group, p.Contract.Budget)
 			},
 			Emit: func(x *Ctx, p *workPropose, _ *noScratch) error {
 				x.emit("work.proposed", &WorkProposed{Proposal: ProposalDoc{

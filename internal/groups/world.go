@@ -27,6 +27,8 @@ type World struct {
 	KeyBound func(protocol.Actor) bool
 	// KeyLive reports whether a key is bound to the Principal and valid at Now.
 	KeyLive func(keyID string, p protocol.Actor) bool
+	// Accepted reports whether the Principal's Action was accepted before.
+	Accepted func(p protocol.Actor, actionID string) bool
 	// CheckCard holds the keys of a new Agent Card against the Registry: reuse,
 	// alias, invalid point, lifted revocation. Its error is the refusal.
 	CheckCard func(*protocol.AgentCard) error
