@@ -141,14 +141,14 @@ func (x *Ctx) childEnded(child *State, failed bool, source string) error {
 		return nil
 	}
 	e := ending{failed: true, reason: "child Mission failed", lease: leases.ReasonFailed}
-	id := x.endItem(g, w, e, m, source, func(p *WorkFailed) {
+	x.endItem(g, w, e, m, source, func(p *WorkFailed) {
 		p.ChildMissionID = link.MissionID
 		p.Evidence = append(p.Evidence, x.authorityEvidence(w, evidenceFailure, resultFailed, nil))
 	})
 	if link.FailurePolicy != failMission {
 		return nil
 	}
-	end, err := x.endMission(g, e, nil, w, emission{Source: id}, child.GroupID)
+	end, err := x.endMission(g, e, nil, w, emission{Source: source}, child.GroupID)
 	if err != nil {
 		return err
 	}
