@@ -1,5 +1,5 @@
-// Package devorg makes the Organization of a dev stack on its first start: its
-// id, the Principals with their keys, and a certificate for the listeners.
+// Package devorg makes an Organization on its first start: its id, its first
+// Principals with their keys, and a certificate for the listeners.
 //
 // Private keys are files of mode 0600 and are written once: a second start, or
 // a start after a crash in the middle of the first, uses what is there. Nothing
@@ -37,6 +37,8 @@ type Principal struct {
 	Principal protocol.Actor `json:"principal"`
 	KeyID     string         `json:"keyId"`
 	SeedFile  string         `json:"seedFile"`
+	// PublicKey is base64url; empty when the key is not here.
+	PublicKey string `json:"-"`
 
 	signer trust.Signer
 }
@@ -55,45 +57,62 @@ var roles = []struct{ role, actor string }{
 	{"mission-owner", protocol.ActorHuman},
 }
 
-// Open loads the Organization under dir, or makes it.
-func Open(dir string, now time.Time) (*Organization, error) {
-	keys := filepath.Join(dir, "keys")
-	if err := os.MkdirAll(keys, 0o700); err != nil {
+// organizationFile stands beside the seeds and holds no secret.
+const organizationFile = "organization.json"
+
+// Open loads the Organization from its key folder, or makes it.
+func Open(keysDir string, now time.Time) (*Organization, error) {
+	if err := os.MkdirAll(keysDir, 0o700); err != nil {
 		return nil, fmt.Errorf("devorg: prepare the key folder: %w", err)
 	}
-	o, err := read(filepath.Join(dir, "organization.json"))
+	o, err := read(filepath.Join(keysDir, organizationFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		o, err = found(dir, now)
+		o, err = found(keysDir, now)
 	}
 	if err != nil {
 		return nil, err
 	}
+	return o, o.loadKeys(keysDir, openSeed)
+}
+
+// Load reads the Organization from a key folder and makes nothing. A key that
+// is not there is not at this process's disposal: Signer then has none.
+func Load(keysDir string) (*Organization, error) {
+	o, err := read(filepath.Join(keysDir, organizationFile))
+	if err != nil {
+		return nil, err
+	}
+	return o, o.loadKeys(keysDir, readSeed)
+}
+
+func (o *Organization) loadKeys(keysDir string, seedOf func(path string) ([]byte, error)) error {
 	for i := range o.Principals {
 		p := &o.Principals[i]
-		p.SeedFile = filepath.Join(keys, p.Role+".seed")
-		seed, err := openSeed(p.SeedFile)
+		p.SeedFile = filepath.Join(keysDir, p.Role+".seed")
+		seed, err := seedOf(p.SeedFile)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if p.signer, err = trust.NewSigner(p.KeyID, p.Principal, seed); err != nil {
-			return nil, fmt.Errorf("devorg: key of %s: %w", p.Role, err)
+			return fmt.Errorf("devorg: key of %s: %w", p.Role, err)
 		}
+		p.PublicKey = p.signer.PublicKey()
 	}
-	return o, nil
+	return nil
 }
 
 // Signer is the key of the Principal with a role.
 func (o *Organization) Signer(role string) (trust.Signer, error) {
 	for _, p := range o.Principals {
-		if p.Role == role {
+		if p.Role == role && p.signer.KeyID != "" {
 			return p.signer, nil
 		}
 	}
-	return trust.Signer{}, fmt.Errorf("devorg: there is no Principal with role %q", role)
+	return trust.Signer{}, fmt.Errorf("devorg: there is no key for the role %q", role)
 }
-
-// PublicKey is the Principal's public key as base64url.
-func (p Principal) PublicKey() string { return p.signer.PublicKey() }
 
 // found chooses the ids. They are written before any key exists, so that a
 // crash in between leaves ids whose keys the next start makes.
@@ -111,7 +130,7 @@ func found(dir string, now time.Time) (*Organization, error) {
 	if err != nil {
 		return nil, fmt.Errorf("devorg: %w", err)
 	}
-	return o, writeOnce(filepath.Join(dir, "organization.json"), append(b, '\n'), 0o644)
+	return o, writeOnce(filepath.Join(dir, organizationFile), append(b, '\n'), 0o644)
 }
 
 func read(path string) (*Organization, error) {
@@ -134,13 +153,17 @@ func newID(now time.Time) string {
 
 // openSeed reads a seed, making it when there is none.
 func openSeed(path string) ([]byte, error) {
-	text, err := os.ReadFile(path)
+	seed, err := readSeed(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		seed := make([]byte, ed25519.SeedSize)
+		seed = make([]byte, ed25519.SeedSize)
 		_, _ = rand.Read(seed)
-		text = []byte(base64.RawURLEncoding.EncodeToString(seed) + "\n")
-		err = writeOnce(path, text, 0o600)
+		err = writeOnce(path, []byte(base64.RawURLEncoding.EncodeToString(seed)+"\n"), 0o600)
 	}
+	return seed, err
+}
+
+func readSeed(path string) ([]byte, error) {
+	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("devorg: key file: %w", err)
 	}

@@ -2,6 +2,8 @@ package devorg_test
 
 import (
 	"crypto/x509"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -29,7 +31,7 @@ func TestASecondStartFindsTheSameOrganizationAndKeys(t *testing.T) {
 		t.Error(diff)
 	}
 	for i, p := range first.Principals {
-		if p.PublicKey() == "" || p.PublicKey() != second.Principals[i].PublicKey() {
+		if p.PublicKey == "" || p.PublicKey != second.Principals[i].PublicKey {
 			t.Errorf("%s has another key", p.Role)
 		}
 	}
@@ -57,7 +59,7 @@ func TestAStartAfterACrashInTheFirstOneMakesOnlyWhatIsMissing(t *testing.T) {
 	}
 	after := open(t, dir)
 	for i, p := range after.Principals {
-		if same := p.PublicKey() == before.Principals[i].PublicKey(); same == (i == 3) {
+		if same := p.PublicKey == before.Principals[i].PublicKey; same == (i == 3) {
 			t.Errorf("%s: key unchanged is %v", p.Role, same)
 		}
 	}
@@ -79,18 +81,19 @@ func TestADamagedKeyFileIsAFaultAndNotReplaced(t *testing.T) {
 
 func TestTheCertificateIsKeptUntilItIsAboutToEndAndServesLoopback(t *testing.T) {
 	dir, now := t.TempDir(), time.Now()
+	certFile, keyFile := filepath.Join(dir, "tls", "cert.pem"), filepath.Join(dir, "tls", "key.pem")
 	serial := func(at time.Time) string {
-		cert, caFile, err := devorg.Certificate(dir, at)
+		cert, err := devorg.Certificate(certFile, keyFile, []string{"authority"}, at)
 		if err != nil {
 			t.Fatal(err)
 		}
-		pem, err := os.ReadFile(caFile)
+		pem, err := os.ReadFile(certFile)
 		if err != nil {
 			t.Fatal(err)
 		}
 		roots := x509.NewCertPool()
 		roots.AppendCertsFromPEM(pem)
-		for _, name := range []string{"localhost", "127.0.0.1", "::1"} {
+		for _, name := range []string{"localhost", "127.0.0.1", "::1", "authority"} {
 			if _, err := cert.Leaf.Verify(x509.VerifyOptions{Roots: roots, DNSName: name, CurrentTime: at}); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
@@ -104,8 +107,32 @@ func TestTheCertificateIsKeptUntilItIsAboutToEndAndServesLoopback(t *testing.T) 
 	if serial(now.Add(340*24*time.Hour)) == first {
 		t.Error("kept until its end")
 	}
-	if err := os.WriteFile(filepath.Join(dir, "tls", "key.pem"), nil, 0o600); err != nil {
+	if err := os.WriteFile(keyFile, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	serial(now) // a torn pair is made again
+}
+
+func TestLoadMakesNothingAndHasOnlyTheKeysThatAreThere(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := devorg.Load(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Fatalf("empty folder: %v", err)
+	}
+	open(t, dir)
+	if err := os.Remove(filepath.Join(dir, "identity.seed")); err != nil {
+		t.Fatal(err)
+	}
+	o, err := devorg.Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := o.Signer("registry"); err != nil {
+		t.Error(err)
+	}
+	if _, err := o.Signer("identity"); err == nil {
+		t.Error("a key appeared")
+	}
+	if _, err := os.Stat(filepath.Join(dir, "identity.seed")); err == nil {
+		t.Error("a seed was made")
+	}
 }
