@@ -11,17 +11,16 @@ import (
 // Use of a Delegation Grant (COMMANDS.md 7.5). A Grant is judged anew at every
 // use: nothing about it is remembered as valid.
 
-// delegate is the capacity of whoever cites a Grant.
-func (d *delegated) delegate() (Capacity, bool) { return CapacityDelegate, d.DelegationGrantID != "" }
+// delegate is the capacity of whoever cites a Grant; the Coordinator needs none.
+func (x *Ctx) delegate(d *delegated) (Capacity, bool) {
+	return CapacityDelegate, d.DelegationGrantID != "" && x.Actor() != x.Group.CoordinatorActor()
+}
 
 // delegationAuthority is P17 for work.authorize and work.offer: rows 1 to 4 for
 // a delegate, and what the other two capacities must or must not send.
 func (x *Ctx) delegationAuthority(d *delegated) (*protocol.DelegationGrant, error) {
 	switch x.Capacity {
 	case CapacityDelegate:
-		if x.Actor() == x.Group.CoordinatorActor() {
-			return nil, forbid("grant_not_needed")
-		}
 		if d.EmergencyOverride != nil {
 			return nil, forbid("override_not_applicable")
 		}
@@ -34,6 +33,9 @@ func (x *Ctx) delegationAuthority(d *delegated) (*protocol.DelegationGrant, erro
 			return nil, forbid("override_required")
 		}
 	default:
+		if d.DelegationGrantID != "" {
+			return nil, forbid("grant_not_needed")
+		}
 		if d.EmergencyOverride != nil {
 			return nil, forbid("override_not_applicable")
 		}

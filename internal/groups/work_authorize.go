@@ -27,7 +27,7 @@ func workAuthorizeKind() Kind {
 		},
 		Limits: []string{LimitDepth, LimitDuplicate},
 	}, plan[workAuthorize, authorizing]{
-		Judge: func(_ *Ctx, p *workAuthorize) (Capacity, bool) { return p.delegate() },
+		Judge: func(x *Ctx, p *workAuthorize) (Capacity, bool) { return x.delegate(&p.delegated) },
 		Extensions: func(x *Ctx, p *workAuthorize, _ *authorizing) error {
 			if p.Contract == nil {
 				return nil

@@ -29,7 +29,7 @@ func workOfferKind() Kind {
 		},
 		Documents: []DocumentRow{{"contextPackage", protocol.KindContextPackage, false}},
 	}, plan[workOffer, offering]{
-		Judge: func(_ *Ctx, p *workOffer) (Capacity, bool) { return p.delegate() },
+		Judge: func(x *Ctx, p *workOffer) (Capacity, bool) { return x.delegate(&p.delegated) },
 		Extensions: func(x *Ctx, p *workOffer, _ *offering) error {
 			if p.Contract != nil {
 				if err := x.extensionsIn(p.Contract.Extensions); err != nil {
