@@ -20,6 +20,7 @@ import (
 
 	"github.com/missionweave/server/internal/protocol"
 	"github.com/missionweave/server/internal/protocol/lexical"
+	"github.com/missionweave/server/internal/protocol/strictjson"
 )
 
 var update = flag.Bool("update", false, "rewrite the expected output of testdata/*.txt")
@@ -27,10 +28,13 @@ var update = flag.Bool("update", false, "rewrite the expected output of testdata
 // TestScenarios plays the scripts in testdata. A script is a list of
 // instructions, each followed by a line of dashes and what the core answered:
 //
+//	include FILE                   play a script of testdata first, silently
 //	agent ID CAPABILITY…           register an Agent with a session
 //	clock +90s                     let time pass
 //	define NAME                    keep the JSON below under a name
 //	send ACTOR KIND GROUP k=v…     send a Command with the JSON below
+//	sweep GROUP                    write what has expired
+//	snapshot NAME GROUP SERVICE    define the unsigned snapshot of a Group
 //	let NAME PATH                  remember a value of the last primary Event
 //	show OBJECT…                   print folded state
 //	set agent ID k=v…              change what the world says of an Agent
@@ -116,6 +120,18 @@ func (s *script) run(f []string, body string) string {
 	switch f[0] {
 	case "agent":
 		s.addAgent(f[1], f[2:]...)
+	case "include":
+		text, err := os.ReadFile(filepath.Join("testdata", f[1]))
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if got := s.play(string(text)); strings.Contains(got, "refused") {
+			s.t.Fatalf("%s does not go through:\n%s", f[1], got)
+		}
+	case "sweep":
+		return s.sweep(f[1])
+	case "snapshot":
+		s.snapshot(f[1], f[2], f[3])
 	case "clock":
 		d, err := time.ParseDuration(strings.TrimPrefix(f[1], "+"))
 		if err != nil {
@@ -164,6 +180,42 @@ func (s *script) set(f []string) {
 			s.t.Fatalf("cannot set %s", k)
 		}
 	}
+}
+
+func (s *script) sweep(groupID string) string {
+	w := s.world()
+	d := Sweep(w, s.group[groupID])
+	s.accept(d)
+	var out strings.Builder
+	for i := range d.Drafts {
+		out.WriteString(s.draft(&d.Drafts[i]))
+	}
+	if again := Sweep(w, s.group[groupID]); len(again.Drafts) > 0 {
+		s.t.Fatalf("sweeping twice writes %s again", again.Drafts[0].Event.Kind)
+	}
+	if out.Len() == 0 {
+		return "nothing has expired\n"
+	}
+	return out.String()
+}
+
+func (s *script) snapshot(name, groupID, by string) {
+	d, err := s.group[groupID].DraftSnapshot("snapshot:"+name, principal(by), s.now.Format(time.RFC3339))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	b, err := strictjson.Marshal(&d)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var v map[string]any
+	dec := json.NewDecoder(bytes.NewReader(b))
+	dec.UseNumber()
+	if err := dec.Decode(&v); err != nil {
+		s.t.Fatal(err)
+	}
+	delete(v, "signature")
+	s.defined[name] = v
 }
 
 func principal(id string) protocol.Actor {
