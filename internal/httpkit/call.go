@@ -57,6 +57,10 @@ func (c *Call) ParamID(name string) (string, error) {
 	return value, nil
 }
 
+// AllowBody sets the body limit of this call, for callers that may send more
+// than others.
+func (c *Call) AllowBody(limit int64) { c.maxBody = limit }
+
 // Body reads the whole request body. Errors: 415 for another media type or a
 // content coding, 413 past the limit (PROTOCOL_VIOLATION each), 408 for a
 // sender that was too slow or went away.

@@ -188,6 +188,40 @@ func TestBearerIsRequiredUnlessTheRouteIsPublic(t *testing.T) {
 	}
 }
 
+func TestAnOptionalCredentialOnlyEverAdds(t *testing.T) {
+	srv := newRouter(t, httpkit.Options{MaxBodyBytes: 4}, httpkit.Route{
+		Method: "POST", Pattern: "/v1/commands", Auth: httpkit.Optional, Handler: func(c *httpkit.Call) error {
+			if c.Caller.Principal.ID != "" {
+				c.AllowBody(8)
+			}
+			body, err := c.Body()
+			if err != nil {
+				return err
+			}
+			return c.Send(200, body)
+		},
+	})
+	for _, tc := range []struct {
+		authorization, body string
+		status              int
+	}{
+		{"", "1234", 200},
+		{"", "12345", 413},
+		{"Bearer bad", "1234", 200},
+		{"Bearer fenced", "12345", 413},
+		{"Bearer good", "12345678", 200},
+		{"Bearer good", "123456789", 413},
+	} {
+		req := request(t, "POST", srv.URL+"/v1/commands", tc.body)
+		if tc.authorization != "" {
+			req.Header.Set("Authorization", tc.authorization)
+		}
+		if got := do(t, req); got.status != tc.status {
+			t.Errorf("%q with %d bytes: %d", tc.authorization, len(tc.body), got.status)
+		}
+	}
+}
+
 func TestQueryParametersAreStrict(t *testing.T) {
 	srv := newRouter(t, httpkit.Options{}, httpkit.Route{
 		Method: "GET", Pattern: "/v1/list", Auth: httpkit.Public, Query: []string{"limit", "after", "state"},

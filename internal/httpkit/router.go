@@ -33,9 +33,11 @@ type Auth int
 const (
 	// Bearer is the zero value, so that a forgotten declaration is a closed route.
 	Bearer Auth = iota
-	// Public routes look at no credential (challenges, key sets, Commands, which
-	// carry their own signature).
+	// Public routes look at no credential (challenges, key sets).
 	Public
+	// Optional routes need none (Commands carry their own signature); a valid one
+	// sets Caller, anything else counts as none.
+	Optional
 )
 
 // Handler answers one call. A returned error becomes the error object of
@@ -122,7 +124,7 @@ func (rt *Router) Add(routes ...Route) {
 		if route.Handler == nil || route.Method == "" || !strings.HasPrefix(route.Pattern, "/") {
 			panic("httpkit: incomplete route " + route.Method + " " + route.Pattern)
 		}
-		if route.Auth == Bearer && rt.opt.Auth == nil {
+		if route.Auth != Public && rt.opt.Auth == nil {
 			panic("httpkit: route " + route.Pattern + " needs a bearer and the router has no authenticator")
 		}
 		rt.routes = append(rt.routes, route)
@@ -171,7 +173,9 @@ func (rt *Router) prepare(c *Call, route Route) error {
 			return err
 		}
 	}
-	if route.Auth == Bearer {
+	switch route.Auth {
+	case Public:
+	case Bearer:
 		token, err := BearerToken(c.R)
 		if err != nil {
 			return err
@@ -181,6 +185,12 @@ func (rt *Router) prepare(c *Call, route Route) error {
 			return perr
 		}
 		c.Caller = caller
+	case Optional:
+		if token, sent := OptionalBearer(c.R); sent {
+			if caller, perr := rt.opt.Auth.Authenticate(c.R.Context(), token); perr == nil {
+				c.Caller = caller
+			}
+		}
 	}
 	query, err := parseQuery(c.R.URL.RawQuery, route.Query)
 	if err != nil {

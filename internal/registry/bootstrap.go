@@ -50,6 +50,11 @@ func (s *Service) Bootstrap(ctx context.Context, f Founding) error {
 	}) {
 		return errors.New("registry: the founding does not name the signing key of the registry service")
 	}
+	for _, p := range f.Principals {
+		if p.Role != "" && p.Role != RoleContextGenerator && !slices.Contains(ServiceRoles(), p.Role) {
+			return fmt.Errorf("registry: %q is no duty of a Principal", p.Role)
+		}
+	}
 	err := pgx.BeginTxFunc(ctx, s.cfg.Pool, pgx.TxOptions{}, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, foundingLock); err != nil {
 			return err

@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -10,6 +11,7 @@ import (
 	"github.com/missionweave/server/internal/protocol"
 	"github.com/missionweave/server/internal/protocol/lexical"
 	"github.com/missionweave/server/internal/protocol/strictjson"
+	"github.com/missionweave/server/internal/signedwrite"
 	"github.com/missionweave/server/internal/trust"
 )
 
@@ -168,19 +170,22 @@ func (s *Service) RegisterCard(ctx context.Context, author Author, v strictjson.
 	if s.cfg.Submit == nil {
 		return document, s.RegisterSignedCard(ctx, author, document)
 	}
-	if author.Write != nil {
-		// The Command is another document: the body that asked is kept on its own,
-		// before, so that it cannot ask twice whatever becomes of the Command.
-		if err := author.Write.Record(ctx, s.cfg.Pool); err != nil {
+	if w := author.Write; w != nil {
+		if err := w.Unused(ctx, s.cfg.Pool); err != nil {
 			return nil, err
 		}
 	}
-	command, err := s.cardCommand(document, now)
+	command, err := s.cardCommand(document, author.Write, now)
 	if err != nil {
 		return nil, err
 	}
 	if _, _, perr := s.cfg.Submit(ctx, command); perr != nil {
 		return nil, perr
+	}
+	if author.Write != nil {
+		if err := author.Write.Record(ctx, s.cfg.Pool); err != nil {
+			return nil, err
+		}
 	}
 	s.follow(ctx)
 	return document, nil
@@ -206,22 +211,30 @@ func (s *Service) signCard(view *View, v strictjson.Value) ([]byte, error) {
 	return document, nil
 }
 
-func (s *Service) cardCommand(document []byte, now time.Time) ([]byte, error) {
+// cardCommand commands the registration. For a signed body the Command follows
+// from the body alone: when the Authority's answer was lost, the same body makes
+// the same Command and gets the same receipt, instead of a second registration.
+func (s *Service) cardCommand(document []byte, w *signedwrite.Write, now time.Time) ([]byte, error) {
 	payload, err := strictjson.Marshal(struct {
 		AgentCard protocol.Raw `json:"agentCard"`
 	}{document})
 	if err != nil {
 		return nil, err
 	}
-	command, _, err := trust.SignDocument(protocol.KindCommand, &protocol.Command{
+	c := protocol.Command{
 		ProtocolVersion: protocol.Version,
-		ActionID:        s.cfg.Mint(),
 		Actor:           s.cfg.Signer.Principal,
 		Kind:            protocol.CommandAgentCardRegister,
-		CorrelationID:   s.cfg.Mint(),
-		IssuedAt:        lexical.FormatMicros(now),
 		Payload:         payload,
-	}, s.cfg.Signer)
+	}
+	if w != nil {
+		c.ActionID = "urn:missionweave:write:" + strings.TrimPrefix(w.Signed.SigningHash, "sha256:")
+		c.IssuedAt = w.Signed.ProtectedText
+	} else {
+		c.ActionID, c.IssuedAt = s.cfg.Mint(), lexical.FormatMicros(now)
+	}
+	c.CorrelationID = c.ActionID
+	command, _, err := trust.SignDocument(protocol.KindCommand, &c, s.cfg.Signer)
 	return command, err
 }
 

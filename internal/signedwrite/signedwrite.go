@@ -12,6 +12,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/missionweave/server/internal/protocol"
@@ -70,6 +71,27 @@ func (v *Verifier) Verify(ctx context.Context, route string, doc *strictjson.Doc
 	return &Write{Route: route, Body: doc.Bytes(), Value: doc.Root(), Signed: signed, Received: now}, nil
 }
 
+// Unused refuses a body that was recorded already. It is for changes that another
+// service commits: asked before, with Record after.
+func (w *Write) Unused(ctx context.Context, q interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+},
+) error {
+	var used bool
+	err := q.QueryRow(ctx, `SELECT EXISTS (SELECT FROM signed_writes WHERE signing_hash = $1)`, w.Signed.SigningHash).Scan(&used)
+	if err != nil {
+		return err
+	}
+	if used {
+		return replayed()
+	}
+	return nil
+}
+
+func replayed() *protocol.Error {
+	return protocol.NewError(protocol.CodeAuthInvalidSignature, "replayed")
+}
+
 // Execer is the transaction of the change.
 type Execer interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
@@ -87,7 +109,7 @@ func (w *Write) Record(ctx context.Context, tx Execer) error {
 		return err
 	}
 	if tag.RowsAffected() == 0 {
-		return protocol.NewError(protocol.CodeAuthInvalidSignature, "replayed")
+		return replayed()
 	}
 	return nil
 }

@@ -40,7 +40,11 @@ type server struct {
 
 func newServer(t *testing.T, authority registryhttp.Authority) *server {
 	t.Helper()
-	org := registrytest.New(t)
+	return serve(t, registrytest.New(t), authority)
+}
+
+func serve(t *testing.T, org *registrytest.Org, authority registryhttp.Authority) *server {
+	t.Helper()
 	credentials := sessions.New(sessions.Config{
 		Pool: org.Pool, Directory: org.Directory, Signer: registrytest.Service(registry.RoleIdentity), Mint: registrytest.Mint,
 	})
@@ -409,6 +413,39 @@ func TestUnsignedCardsComeBackSigned(t *testing.T) {
 		if got := s.call(t, "GET", "/v1/agent-cards"+p, reader, nil); got.status != 400 || got.code() != "SCHEMA_VALIDATION_FAILED" {
 			t.Errorf("%s: %d %s", p, got.status, got.body)
 		}
+	}
+}
+
+// A card body whose answer was lost may be sent again, and registers once; one
+// that was answered is used up.
+func TestALostAnswerOfTheAuthorityDoesNotUseTheBodyUp(t *testing.T) {
+	t.Parallel()
+	org := registrytest.New(t)
+	var commands [][]byte
+	failing := true
+	_, org.Service = org.Replica(t, func(_ context.Context, command []byte) ([]byte, bool, *protocol.Error) {
+		commands = append(commands, command)
+		if failing {
+			return nil, false, protocol.NewError(protocol.CodeInternalError, "")
+		}
+		return []byte(`{}`), len(commands) > 1, nil
+	})
+	s := serve(t, org, nil)
+	writer := registrytest.Service(registry.RoleRegistry)
+	body := signed(t, writer, registrytest.Now(), map[string]any{"card": raw(t, registrytest.Card(registrytest.Agent("worker")))})
+	post := func() answer { return s.call(t, "POST", "/v1/agent-cards", s.token(t, writer), body) }
+	if got := post(); got.status != 500 || got.code() != "INTERNAL_ERROR" {
+		t.Fatalf("Authority down: %d %s", got.status, got.body)
+	}
+	failing = false
+	if got := post(); got.status != 201 {
+		t.Fatalf("the same body again: %d %s", got.status, got.body)
+	}
+	if len(commands) != 2 || !bytes.Equal(commands[0], commands[1]) {
+		t.Errorf("one body made two Commands:\n%s", bytes.Join(commands, []byte("\n")))
+	}
+	if got := post(); got.status != 401 || got.code() != "AUTH_INVALID_SIGNATURE" || len(commands) != 2 {
+		t.Errorf("a body that was answered: %d %s", got.status, got.body)
 	}
 }
 
