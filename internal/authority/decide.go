@@ -68,7 +68,7 @@ func (r *round) decide(ctx context.Context, t *task) (*entry, error) {
 	if t.held != nil {
 		return refuse(t.held)
 	}
-	docs, refusal := r.admit(t)
+	docs, refusal := r.admit(e)
 	if refusal != nil {
 		return refuse(refusal)
 	}
@@ -105,14 +105,15 @@ func (r *round) fresh(t *task) bool {
 
 // admit is P12: the record of the Command, then those of its documents. Each is
 // one that exists or one that is written with the round's outcome.
-func (r *round) admit(t *task) ([]groups.Document, *protocol.Error) {
-	key := t.key()
-	if failure := r.admitDocument(t.verified, &key); failure != nil {
+func (r *round) admit(e *entry) ([]groups.Document, *protocol.Error) {
+	t := e.task
+	if failure := r.admitDocument(t.verified); failure != nil {
 		return nil, failure.Error().WithStep("P12")
 	}
+	e.admitted = true
 	docs := make([]groups.Document, 0, len(t.docs))
 	for _, d := range t.docs {
-		if failure := r.admitDocument(d.verified, nil); failure != nil {
+		if failure := r.admitDocument(d.verified); failure != nil {
 			return nil, failure.Error().WithStep("P12")
 		}
 		docs = append(docs, groups.Document{Kind: d.kind, SigningHash: d.verified.SigningHash, Principal: d.verified.Principal})
@@ -121,8 +122,8 @@ func (r *round) admit(t *task) ([]groups.Document, *protocol.Error) {
 }
 
 // admitDocument finds or prepares the record of a verified document and
-// validates it. command is the receipt key of a Command.
-func (r *round) admitDocument(v *trust.Verified, command *events.ReceiptKey) *trust.Failure {
+// validates it. The record of a Command is written with its outcome.
+func (r *round) admitDocument(v *trust.Verified) *trust.Failure {
 	rec, ok := r.records[v.SigningHash]
 	if !ok {
 		if found, exists := r.look.Admissions[v.SigningHash]; exists {
@@ -142,7 +143,7 @@ func (r *round) admitDocument(v *trust.Verified, command *events.ReceiptKey) *tr
 	}
 	if !ok {
 		r.records[v.SigningHash] = rec
-		if rec.fresh && command == nil {
+		if rec.fresh && v.Kind != protocol.KindCommand {
 			r.batch.Admissions = append(r.batch.Admissions, events.Admission{Record: rec.FirstAdmissionRecord, At: rec.at})
 		}
 	}
@@ -193,7 +194,7 @@ func (r *round) seal(requests []groups.SignRequest) error {
 		}
 		verified, failure := trust.VerifyBytes(req.Kind, signed, r.policy.view.Evidence)
 		if failure == nil {
-			failure = r.admitDocument(verified, nil)
+			failure = r.admitDocument(verified)
 		}
 		if failure != nil {
 			return failure.Diagnostic()

@@ -37,6 +37,7 @@ type round struct {
 	groups  map[string]*groupRound
 	agents  map[string]*agentRound
 	records map[string]record // Admission Records by signing hash
+	written map[string]bool   // records of refused Commands in the batch
 	entries []*entry
 	byKey   map[events.ReceiptKey]*entry // accepted in this round
 	unsure  []*signing                   // Events that wait for their signature
@@ -70,18 +71,21 @@ type signing struct {
 type entry struct {
 	task    *task
 	refusal *protocol.Error
-	stored  *events.StoredReceipt // replay of an earlier acceptance
-	twin    *entry                // replay of an acceptance in this round
-	events  []*signing
-	receipt []byte
-	hidden  []int32
+	// admitted says that the Command passed P12; its record then stays even if
+	// the Command is refused.
+	admitted bool
+	stored   *events.StoredReceipt // replay of an earlier acceptance
+	twin     *entry                // replay of an acceptance in this round
+	events   []*signing
+	receipt  []byte
+	hidden   []int32
 }
 
 func newRound(l *lane, tasks []*task) *round {
 	return &round{
 		l: l, s: l.s, tasks: tasks, cut: len(tasks),
 		groups: map[string]*groupRound{}, agents: map[string]*agentRound{}, records: map[string]record{},
-		byKey: map[events.ReceiptKey]*entry{},
+		written: map[string]bool{}, byKey: map[events.ReceiptKey]*entry{},
 	}
 }
 
@@ -344,6 +348,12 @@ func (r *round) enter(e *entry) error {
 		return nil
 	case e.refusal != nil:
 		b.Audits = append(b.Audits, t.audit(e.refusal, r.now))
+		rec := r.records[t.verified.SigningHash]
+		if e.admitted && rec.fresh && !r.written[t.verified.SigningHash] {
+			r.written[t.verified.SigningHash] = true
+			key := t.key()
+			b.Admissions = append(b.Admissions, events.Admission{Record: rec.FirstAdmissionRecord, At: rec.at, Probe: &key})
+		}
 		return nil
 	}
 	rec := r.records[t.verified.SigningHash]

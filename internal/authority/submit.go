@@ -142,11 +142,8 @@ func (s *Service) verify(ctx context.Context, t *task) *protocol.Error {
 		f := &trust.Failure{Stage: trust.StageSchema, Reason: fault.Keyword, Path: fault.Path, Keyword: fault.Keyword}
 		return f.Error()
 	}
-	if err := strictjson.Decode(t.value, &t.env); err != nil {
-		var canonical *strictjson.CanonicalError
-		if !errors.As(err, &canonical) {
-			return protocol.NewError(protocol.CodeSchemaValidationFailed, "").WithStep("P2").WithCause(err)
-		}
+	undecoded := strictjson.Decode(t.value, &t.env)
+	if undecoded != nil {
 		// A value without canonical form is a matter of stage 5, which verification
 		// below comes to; until then the envelope's scalars are enough.
 		t.scalars()
@@ -173,6 +170,9 @@ func (s *Service) verify(ctx context.Context, t *task) *protocol.Error {
 	}
 	if failure != nil {
 		return failure.Error()
+	}
+	if undecoded != nil {
+		return protocol.NewError(protocol.CodeSchemaValidationFailed, "").WithStep("P2").WithCause(undecoded)
 	}
 	if t.sub.ConnAgent != "" && t.env.Actor != (protocol.Actor{Type: protocol.ActorAgent, ID: t.sub.ConnAgent}) {
 		return protocol.NewError(protocol.CodeAuthForbidden, "connection").WithStep("P7")

@@ -246,10 +246,12 @@ SELECT t.*, t.at, $11, $12 FROM unnest($1::bigint[], $2::text[], $3::bigint[], $
 	admission_id, admission_at, admission_key_id, admission_by, document)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $4, $8, $9, $10)`
 
-	sqlSession = `INSERT INTO agent_sessions (agent_id, session_epoch, key_id, opened_at, expires_at)
-VALUES ($1, $2, $3, $4, $5)
-ON CONFLICT (agent_id) DO UPDATE SET session_epoch = excluded.session_epoch, key_id = excluded.key_id,
-	opened_at = excluded.opened_at, expires_at = excluded.expires_at`
+	sqlFirstSession = `INSERT INTO agent_sessions (agent_id, session_epoch, key_id, opened_at, expires_at)
+VALUES ($1, $2, $3, $4, $5)`
+
+	// The Agent's lock is held and its epoch was compared: exactly one row moves.
+	sqlNextSession = `UPDATE agent_sessions SET session_epoch = $2, key_id = $3, opened_at = $4, expires_at = $5
+WHERE agent_id = $1`
 
 	sqlAudits = `INSERT INTO audit_records (audit_id, recorded_at, step, stage, code, reason, cause, signing_hash, body_hash,
 	peer, actor_type, actor_id, action_id, kind, group_id, repeats)
@@ -507,7 +509,11 @@ func maybeHash(s string) ([]byte, error) {
 
 func (b *Batch) queueSessions(q *pgx.Batch) {
 	for _, s := range b.Sessions {
-		q.Queue(sqlSession, s.AgentID, s.Epoch, maybe(s.KeyID), s.OpenedAt, s.ExpiresAt)
+		sql := sqlNextSession
+		if s.Epoch == 1 {
+			sql = sqlFirstSession
+		}
+		q.Queue(sql, s.AgentID, s.Epoch, maybe(s.KeyID), s.OpenedAt, s.ExpiresAt)
 	}
 }
 
