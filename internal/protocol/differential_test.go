@@ -2,7 +2,6 @@ package protocol_test
 
 import (
 	"encoding/json"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -56,6 +55,7 @@ func TestStructureAgreesWithSchemasUnderMutation(t *testing.T) {
 	for i := range docs {
 		corpus[i] = docs[i].doc
 	}
+	byName := indexNames(corpus)
 	total := 20_000
 	if os.Getenv("MW_LONG") == "1" {
 		total = 1_000_000
@@ -81,7 +81,7 @@ func TestStructureAgreesWithSchemasUnderMutation(t *testing.T) {
 				}
 				// Each mutation has its own generator, so that any one can be
 				// repeated alone.
-				m := &mutator{rand.New(rand.NewPCG(seed, uint64(i))), judge, corpus}
+				m := newMutator(seed, uint64(i), judge, corpus, byName)
 				subject := docs[m.rng.IntN(len(docs))]
 				kind := subject.kind
 				if m.rng.IntN(50) == 0 {

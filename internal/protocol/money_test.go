@@ -2,7 +2,7 @@ package protocol_test
 
 import (
 	"errors"
-	"math"
+	"math/big"
 	"strconv"
 	"testing"
 
@@ -86,17 +86,15 @@ func moneyByRule(text string) (protocol.Money, bool) {
 	if err != nil {
 		return 0, false
 	}
-	shortest := strconv.FormatFloat(f, 'f', -1, 64)
-	micro := f * protocol.MicroUnits
-	rounded := math.Round(micro)
-	if rounded > float64(protocol.MaxMoney) {
+	micro, ok := new(big.Rat).SetString(strconv.FormatFloat(f, 'f', -1, 64))
+	if !ok {
 		return 0, false
 	}
-	// The rounded amount is right iff it is spelled as the shortest decimal.
-	if protocol.Money(rounded).String() != shortest {
+	micro.Mul(micro, big.NewRat(protocol.MicroUnits, 1))
+	if !micro.IsInt() || micro.Cmp(new(big.Rat).SetInt64(int64(protocol.MaxMoney))) > 0 {
 		return 0, false
 	}
-	return protocol.Money(rounded), true
+	return protocol.Money(micro.Num().Int64()), true
 }
 
 func TestMoneyString(t *testing.T) {

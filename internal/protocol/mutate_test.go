@@ -3,7 +3,9 @@ package protocol_test
 import (
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/missionweave/server/internal/protocol/strictjson"
 )
@@ -12,7 +14,31 @@ import (
 type mutator struct {
 	rng    *rand.Rand
 	oracle *oracle
-	corpus []*tree // sources of foreign values
+	corpus []*tree            // sources of foreign values
+	byName map[string][]*tree // values that some document has under a name
+}
+
+// newMutator makes a mutator whose choices depend on seed and i alone.
+func newMutator(seed, i uint64, judge *oracle, corpus []*tree, byName map[string][]*tree) *mutator {
+	return &mutator{rand.New(rand.NewPCG(seed, i)), judge, corpus, byName}
+}
+
+// indexNames finds the values that documents have under each member name.
+func indexNames(docs []*tree) map[string][]*tree {
+	index := map[string][]*tree{}
+	var walk func(*tree)
+	walk = func(t *tree) {
+		for i, kid := range t.kids {
+			if t.kind == strictjson.Object {
+				index[t.names[i]] = append(index[t.names[i]], kid)
+			}
+			walk(kid)
+		}
+	}
+	for _, doc := range docs {
+		walk(doc)
+	}
+	return index
 }
 
 func pick[T any](m *mutator, list []T) T { return list[m.rng.IntN(len(list))] }
@@ -38,46 +64,144 @@ func (m *mutator) places(t *tree, name string, out []place) []place {
 func (p place) node() *tree     { return p.parent.kids[p.at] }
 func (p place) replace(t *tree) { p.parent.kids[p.at] = t }
 
-// mutate changes doc in one to three places.
+// mutate changes doc. Half of the time the changes are soft: such as may well
+// keep it valid, several at once, so that conditional rules meet; else they are
+// rough.
 func (m *mutator) mutate(doc *tree) *tree {
 	root := &tree{kind: strictjson.Array, kids: []*tree{doc}}
-	for range 1 + m.rng.IntN(4)/2 {
-		places := m.places(root, "", nil)
-		p := pick(m, places)
-		switch m.rng.IntN(16) {
-		case 0, 1:
-			m.drop(p)
-		case 2:
-			m.addMember(p.node())
-		case 3:
-			m.addMember(p.parent)
-		case 4:
-			m.duplicate(p.node(), p.parent)
-		case 5:
-			p.replace(scalar(pick(m, retypes)))
-		case 6:
-			p.replace(m.foreign().clone())
-		case 7, 8:
-			if words := m.oracle.words[p.name]; len(words) > 0 {
-				p.replace(scalar(quote(pick(m, words))))
-			} else {
-				p.replace(scalar(pick(m, retypes)))
-			}
-		case 9, 10:
-			m.text(p)
-		case 11:
-			p.replace(scalar(quote(pick(m, texts))))
-		case 12:
-			p.replace(scalar(pick(m, numbers)))
-		case 13:
-			m.length(p)
-		case 14:
-			m.nest(p)
-		case 15:
-			shuffle(m, p.node())
+	soft := m.rng.IntN(2) == 0
+	changes := 1 + m.rng.IntN(4)/2
+	if soft {
+		changes = 1 + m.rng.IntN(5)
+	}
+	for range changes {
+		p := pick(m, m.places(root, "", nil))
+		if soft || m.rng.IntN(3) == 0 {
+			m.soft(p)
+		} else {
+			m.rough(p)
 		}
 	}
 	return root.kids[0]
+}
+
+func (m *mutator) soft(p place) {
+	switch m.rng.IntN(8) {
+	case 0:
+		m.drop(p)
+	case 1:
+		m.addMember(p.node(), true)
+	case 2:
+		m.addMember(p.parent, true)
+	case 3, 4:
+		m.word(p)
+	case 5:
+		m.pad(p)
+	case 6:
+		m.duplicate(p.node(), p.parent)
+	case 7:
+		if same := m.byName[quote(p.name)]; len(same) > 0 {
+			p.replace(pick(m, same).clone())
+		}
+	}
+}
+
+func (m *mutator) rough(p place) {
+	switch m.rng.IntN(12) {
+	case 0:
+		m.drop(p)
+	case 1:
+		m.addMember(p.node(), false)
+	case 2:
+		m.addMember(p.parent, false)
+	case 3:
+		m.duplicate(p.node(), p.parent)
+	case 4:
+		p.replace(scalar(pick(m, retypes)))
+	case 5:
+		p.replace(m.foreign().clone())
+	case 6, 7:
+		m.text(p)
+	case 8:
+		p.replace(scalar(quote(pick(m, texts))))
+	case 9:
+		p.replace(scalar(pick(m, numbers)))
+	case 10:
+		m.length(p)
+	case 11:
+		m.nest(p)
+	}
+}
+
+// word puts another word of the member's vocabulary in its place: in every
+// second case a discriminating one of the whole document.
+func (m *mutator) word(p place) {
+	if words := m.oracle.words[p.name]; len(words) > 0 {
+		p.replace(scalar(quote(pick(m, words))))
+		return
+	}
+	for i, name := range p.parent.names {
+		if words := m.oracle.words[strings.Trim(name, `"`)]; len(words) > 0 && m.rng.IntN(2) == 0 {
+			p.parent.kids[i] = scalar(quote(pick(m, words)))
+			return
+		}
+	}
+}
+
+// pad brings a string, a number or an array to the edge of a bound that the
+// schemas name for its member, keeping its form where it can.
+func (m *mutator) pad(p place) {
+	bounds := m.oracle.bounds[p.name]
+	if len(bounds) == 0 {
+		return
+	}
+	n := pick(m, bounds) + m.rng.IntN(3) - 1
+	switch t := p.node(); t.kind {
+	case strictjson.Number:
+		p.replace(scalar(strconv.Itoa(n)))
+	case strictjson.Array:
+		for len(t.kids) > max(n, 0) {
+			t.kids = t.kids[:len(t.kids)-1]
+		}
+	case strictjson.String:
+		inner := t.text[1 : len(t.text)-1]
+		if n > 1<<17 || strings.Contains(inner, `\`) {
+			return
+		}
+		join := pick(m, []string{"", "", "-", ".", "é"})
+		unit := pick(m, []string{"a", "0", "A", "é", "\U0001F9F6"})
+		if inner != "" && m.rng.IntN(2) == 0 && inner[len(inner)-1] < 0x80 {
+			join, unit = "", inner[len(inner)-1:]
+		}
+		have := utf8.RuneCountInString(inner)
+		if have >= n {
+			runes := []rune(inner)
+			inner = string(runes[:max(n, 0)])
+		} else if need := n - have - utf8.RuneCountInString(join); need >= 0 {
+			inner += join + strings.Repeat(unit, need)
+		}
+		p.replace(&tree{kind: strictjson.String, text: `"` + inner + `"`})
+	}
+}
+
+// fitting finds the schema object that t has most members of.
+func (m *mutator) fitting(t *tree) []string {
+	var best []string
+	most := -1
+	for _, names := range m.oracle.objects {
+		common := 0
+		for _, name := range names {
+			if slices.Contains(t.names, quote(name)) {
+				common += 2
+			} else {
+				common--
+			}
+		}
+		if common > most || best == nil {
+			best, most = names, common
+		}
+	}
+	return best
 }
 
 func scalar(text string) *tree {
@@ -114,25 +238,25 @@ func (m *mutator) drop(p place) {
 	}
 }
 
-func (m *mutator) addMember(t *tree) {
+// addMember adds a member: of the object's own kind, or of any object.
+func (m *mutator) addMember(t *tree, own bool) {
 	if t.kind != strictjson.Object {
 		return
 	}
-	name := quote(pick(m, m.oracle.members))
-	if m.rng.IntN(6) == 0 {
+	names := pick(m, m.oracle.objects)
+	if own {
+		names = m.fitting(t)
+	}
+	name := quote(pick(m, names))
+	if !own && m.rng.IntN(4) == 0 {
 		name = pick(m, []string{`""`, `"note"`, `"a/b~c"`, `"\ud800"`, `"\u00e9"`, `"urn:x:y"`, `"https://x.example/p"`, `"x"`})
 	}
 	if slices.Contains(t.names, name) {
 		return
 	}
-	// A value that some document has under this name is likely to be valid.
 	value := m.foreign()
-	for range 40 {
-		places := m.places(pick(m, m.corpus), "", nil)
-		if i := slices.IndexFunc(places, func(p place) bool { return quote(p.name) == name }); i >= 0 {
-			value = places[i].node()
-			break
-		}
+	if same := m.byName[name]; len(same) > 0 && m.rng.IntN(8) > 0 {
+		value = pick(m, same)
 	}
 	at := m.rng.IntN(len(t.names) + 1)
 	t.names = slices.Insert(t.names, at, name)

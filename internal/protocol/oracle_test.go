@@ -1,6 +1,7 @@
 package protocol_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,10 +23,13 @@ import (
 // asserted by our own strict checkers: the independent judge of structure.
 type oracle struct {
 	schemas map[protocol.DocumentKind]*jsonschema.Schema
+	sources map[string]any // schema documents by file name
 	// words are the strings that the schemas name (enum, const) by member.
 	words map[string][]string
-	// members are all member names that the schemas name.
-	members []string
+	// bounds are the lengths and limits that the schemas name by member.
+	bounds map[string][]int
+	// objects are the member names of each object that the schemas describe.
+	objects [][]string
 }
 
 func newOracle(t testing.TB, root string) *oracle {
@@ -35,10 +39,16 @@ func newOracle(t testing.TB, root string) *oracle {
 	c.RegisterFormat(&jsonschema.Format{Name: "uri", Validate: onStrings(lexical.ValidURI)})
 	c.RegisterFormat(&jsonschema.Format{Name: "date-time", Validate: onStrings(lexical.ValidTimestamp)})
 	c.UseRegexpEngine(ecmaRegexp)
-	o := &oracle{schemas: map[protocol.DocumentKind]*jsonschema.Schema{}, words: map[string][]string{}}
+	o := &oracle{
+		schemas: map[protocol.DocumentKind]*jsonschema.Schema{},
+		sources: map[string]any{},
+		words:   map[string][]string{},
+		bounds:  map[string][]int{},
+	}
 	var urls []string
 	for _, kind := range protocol.DocumentKinds() {
-		f, err := os.Open(filepath.Join(root, "schemas", string(kind)+".schema.json"))
+		file := string(kind) + ".schema.json"
+		f, err := os.Open(filepath.Join(root, "schemas", file))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,7 +62,7 @@ func newOracle(t testing.TB, root string) *oracle {
 			t.Fatal(err)
 		}
 		urls = append(urls, url)
-		o.collect(doc, "")
+		o.sources[file] = doc
 	}
 	for i, kind := range protocol.DocumentKinds() {
 		s, err := c.Compile(urls[i])
@@ -60,14 +70,21 @@ func newOracle(t testing.TB, root string) *oracle {
 			t.Fatal(err)
 		}
 		o.schemas[kind] = s
+		file := string(kind) + ".schema.json"
+		o.collect(file, o.sources[file], "", 0)
 	}
-	slices.Sort(o.members)
-	o.members = slices.Compact(o.members)
-	for name, words := range o.words {
-		slices.Sort(words)
-		o.words[name] = slices.Compact(words)
-	}
+	tidy(o.words)
+	tidy(o.bounds)
+	slices.SortFunc(o.objects, slices.Compare)
+	o.objects = slices.CompactFunc(o.objects, slices.Equal)
 	return o
+}
+
+func tidy[T cmp.Ordered](m map[string][]T) {
+	for name, list := range m {
+		slices.Sort(list)
+		m[name] = slices.Compact(list)
+	}
 }
 
 func onStrings(valid func(string) bool) func(any) error {
@@ -79,34 +96,59 @@ func onStrings(valid func(string) bool) func(any) error {
 	}
 }
 
-// collect gathers the vocabulary of a schema; member is the property it is for.
-func (o *oracle) collect(schema any, member string) {
+// collect gathers the vocabulary of a schema of a file, references followed;
+// member is the property that the schema is for.
+func (o *oracle) collect(file string, schema any, member string, depth int) {
+	if depth > 12 {
+		return
+	}
 	switch s := schema.(type) {
 	case []any:
 		for _, sub := range s {
-			o.collect(sub, member)
+			o.collect(file, sub, member, depth+1)
 		}
 	case map[string]any:
 		for key, sub := range s {
 			switch key {
 			case "properties":
+				var names []string
 				for name, property := range sub.(map[string]any) {
-					o.members = append(o.members, name)
-					o.collect(property, name)
+					names = append(names, name)
+					o.collect(file, property, name, depth+1)
 				}
+				slices.Sort(names)
+				o.objects = append(o.objects, names)
 			case "enum":
-				for _, word := range sub.([]any) {
-					if text, ok := word.(string); ok {
-						o.words[member] = append(o.words[member], text)
+				o.collectWords(sub.([]any), member)
+			case "const":
+				o.collectWords([]any{sub}, member)
+			case "minLength", "maxLength", "minItems", "maxItems", "minimum", "maximum":
+				if n, err := sub.(json.Number).Int64(); err == nil {
+					o.bounds[member] = append(o.bounds[member], int(n))
+				}
+			case "$ref":
+				target, pointer, _ := strings.Cut(sub.(string), "#")
+				if target == "" {
+					target = file
+				}
+				at := o.sources[target]
+				for _, token := range strings.Split(strings.TrimPrefix(pointer, "/"), "/") {
+					if token != "" {
+						at = at.(map[string]any)[token]
 					}
 				}
-			case "const":
-				if text, ok := sub.(string); ok {
-					o.words[member] = append(o.words[member], text)
-				}
+				o.collect(target, at, member, depth+1)
 			default:
-				o.collect(sub, member)
+				o.collect(file, sub, member, depth+1)
 			}
+		}
+	}
+}
+
+func (o *oracle) collectWords(words []any, member string) {
+	for _, word := range words {
+		if text, ok := word.(string); ok {
+			o.words[member] = append(o.words[member], text)
 		}
 	}
 }
