@@ -30,9 +30,9 @@ func (c *clock) now() time.Time { return time.Now().Add(time.Duration(c.offset.L
 
 func (c *clock) move(d time.Duration) { c.offset.Add(int64(d)) }
 
-// authority stands for the pipeline behind session_open: it raises the epoch
+// pipeline stands for the pipeline behind session_open: it raises the epoch
 // under the Agent's lock, as the Authority does.
-type authority struct {
+type pipeline struct {
 	pool   *pgxpool.Pool
 	now    func() time.Time
 	mu     sync.Mutex
@@ -46,7 +46,7 @@ func agentLock(agentID string) int64 {
 	return int64(h.Sum64())
 }
 
-func (a *authority) Open(ctx context.Context, agentID, keyID string, expiresAt time.Time) (epoch int64, perr *protocol.Error) {
+func (a *pipeline) Open(ctx context.Context, agentID, keyID string, expiresAt time.Time) (epoch int64, perr *protocol.Error) {
 	a.mu.Lock()
 	a.opened = append(a.opened, agentID)
 	a.mu.Unlock()
@@ -69,7 +69,7 @@ func (a *authority) Open(ctx context.Context, agentID, keyID string, expiresAt t
 	return epoch, nil
 }
 
-func (a *authority) count() int {
+func (a *pipeline) count() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return len(a.opened)
@@ -79,7 +79,7 @@ func (a *authority) count() int {
 type world struct {
 	*registrytest.Org
 	clock     clock
-	authority *authority
+	authority *pipeline
 	service   *sessions.Service
 	mu        sync.Mutex
 	hooks     []string
@@ -88,7 +88,7 @@ type world struct {
 func newWorld(t *testing.T, change ...func(*sessions.Config)) *world {
 	t.Helper()
 	w := &world{Org: registrytest.New(t)}
-	w.authority = &authority{pool: w.Pool, now: w.clock.now}
+	w.authority = &pipeline{pool: w.Pool, now: w.clock.now}
 	w.service = w.replica(w.Pool, w.Directory, change...)
 	return w
 }
