@@ -216,3 +216,6 @@ func syncDir(dir string) error {
 	}
 	return nil
 }
+
+// Limit is the largest content in bytes.
+func (s *Store) Limit() int64 { return s.limit }

@@ -1,0 +1,83 @@
+package httpapi
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+
+	"github.com/missionweave/server/internal/authority"
+	"github.com/missionweave/server/internal/httpkit"
+	"github.com/missionweave/server/internal/protocol"
+	"github.com/missionweave/server/internal/protocol/strictjson"
+)
+
+const ndjson = "application/x-ndjson"
+
+// postCommand runs one Command, whose signature is its only credential
+// (COMMANDS.md 2.6).
+func (a *API) postCommand(c *httpkit.Call) error {
+	body, err := c.Body()
+	if err != nil {
+		return err
+	}
+	result, refusal := a.Authority.Submit(c.R.Context(), authority.Submission{Body: body, Peer: c.Peer})
+	if refusal != nil {
+		return refusal
+	}
+	status := http.StatusCreated
+	if result.Replayed {
+		status = http.StatusOK
+		c.W.Header().Set("Idempotency-Replayed", "true")
+	}
+	return c.Send(status, result.Receipt)
+}
+
+// postBatch runs Commands one after another, each decided on its own. An answer
+// line always stands for the Command line of the same number.
+func (a *API) postBatch(c *httpkit.Call) error {
+	body, err := c.Body()
+	if err != nil {
+		return err
+	}
+	lines := bytes.Split(bytes.TrimSuffix(body, []byte("\n")), []byte("\n"))
+	answer := make([]byte, 0, 512*len(lines))
+	for _, line := range lines {
+		line = bytes.TrimSuffix(line, []byte("\r"))
+		if answer, err = a.batchLine(c.R.Context(), answer, line, c.Peer); err != nil {
+			return err
+		}
+	}
+	return c.SendAs(http.StatusOK, ndjson, answer)
+}
+
+// batchLine appends {"status":…,"receipt":…} or {"error":…,"status":…}.
+func (a *API) batchLine(ctx context.Context, answer, command []byte, peer string) ([]byte, error) {
+	result, refusal := a.Authority.Submit(ctx, authority.Submission{Body: bytes.Clone(command), Peer: peer})
+	if refusal != nil {
+		object, err := strictjson.Marshal(refusal.At(a.Now()))
+		if err != nil {
+			return nil, err //nolint:wrapcheck // cannot happen for an error of ours
+		}
+		answer = append(append(answer, `{"error":`...), object...)
+		answer = strconv.AppendInt(append(answer, `,"status":`...), int64(refusal.HTTPStatus()), 10)
+		return append(answer, "}\n"...), nil
+	}
+	status := int64(http.StatusCreated)
+	if result.Replayed {
+		status = http.StatusOK
+	}
+	answer = append(append(answer, `{"receipt":`...), result.Receipt...)
+	answer = strconv.AppendInt(append(answer, `,"status":`...), status, 10)
+	return append(answer, "}\n"...), nil
+}
+
+// internal keeps a failure that is no refusal apart from one that is.
+func internal(err error) error {
+	var perr *protocol.Error
+	if err == nil || errors.As(err, &perr) {
+		return err
+	}
+	return protocol.Internal(err)
+}
