@@ -204,7 +204,7 @@ func ParseState(b []byte) (*State, error) {
 func (s *State) restoreWorkItem(w *WorkItem) {
 	s.WorkItems[w.WorkItemID] = w
 	s.scheduleItem(w)
-	if w.Owner != nil {
+	if w.Owner != nil && !w.Custody {
 		index(s.owned, w.Owner.AgentID, w.WorkItemID)
 	}
 	for _, o := range w.Offers {
