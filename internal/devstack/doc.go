@@ -32,6 +32,8 @@
 // password made on first start (SCRAM for PostgreSQL), because every local
 // account can reach a loopback port. Both are in DIR/devstack.json, mode 0600,
 // and in the URLs of Stack; neither is written to a log or a command line.
+// PostgreSQL's unix socket asks for none: it lies in a folder, mode 0700, of the
+// database account.
 //
 // Files below the stack's directory:
 //

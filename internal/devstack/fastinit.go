@@ -30,7 +30,7 @@ func (c *cluster) cacheDir() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "1 %s %d %d", c.bin.postgres(), info.Size(), info.ModTime().UnixNano()))
+	sum := sha256.Sum256(fmt.Appendf(nil, "2 %s %d %d", c.bin.postgres(), info.Size(), info.ModTime().UnixNano()))
 	return filepath.Join(base, "missionweave", "initdb-"+hex.EncodeToString(sum[:8])), nil
 }
 

@@ -47,8 +47,9 @@ type Options struct {
 type Stack struct {
 	// DatabaseURL reaches the database over TCP and contains its password.
 	DatabaseURL string
-	// SocketDatabaseURL reaches the same database over a unix socket, at less
-	// cost per round trip; for an external server it equals DatabaseURL.
+	// SocketDatabaseURL reaches the same database over a unix socket, for this
+	// account and root only, without a password and at less cost; for an external
+	// server it equals DatabaseURL.
 	SocketDatabaseURL string
 	// NATSURL reaches NATS and contains its password.
 	NATSURL string
@@ -60,7 +61,8 @@ type Stack struct {
 	nats    *natsNode // nil: external
 	unlock  func()
 
-	templates templateDatabase
+	templates templateDatabase // of NewDatabase
+	adminConn keptConn
 }
 
 // Start brings the stack up and returns when both servers answer. The context
@@ -158,6 +160,7 @@ func ensureDatabase(ctx context.Context, adminURL, name string) error {
 // may be called again.
 func (s *Stack) Stop(ctx context.Context) error {
 	var err error
+	s.adminConn.close(ctx)
 	if s.nats != nil {
 		s.nats.stop()
 	}
