@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/missionweave/server/internal/protocol/lexical"
 	"github.com/missionweave/server/internal/protocol/strictjson"
 )
 
@@ -150,7 +151,7 @@ func (e *Error) AsFatal(closeCode int) *Error {
 // At returns a copy with occurredAt set, in the form of Event times.
 func (e *Error) At(now time.Time) *Error {
 	c := *e
-	c.OccurredAt = now.UTC().Format("2006-01-02T15:04:05.000000Z")
+	c.OccurredAt = lexical.FormatMicros(now)
 	return &c
 }
 
