@@ -235,9 +235,11 @@ func (r *round) applyDraft(d *groups.Draft) (*signing, error) {
 	gr.touched.Event(x.folded)
 	gr.events = append(gr.events, x)
 	for _, entry := range gr.State.PolicyLog[entries:] {
-		if err := gr.logPolicy(&entry, d.Event.Sequence, r.now); err != nil {
+		row, err := events.NewPolicyEntry(gr.TreeID, gr.GroupID, d.Event.Sequence, &entry)
+		if err != nil {
 			return nil, err
 		}
+		gr.policy = append(gr.policy, row)
 	}
 	return x, nil
 }
@@ -269,18 +271,6 @@ func (r *round) groupOf(d *groups.Draft) (*groupRound, error) {
 	r.world.Groups[d.GroupID] = state
 	r.world.Missions[created.Mission.MissionID] = d.GroupID
 	return gr, nil
-}
-
-func (gr *groupRound) logPolicy(p *protocol.PolicyLogEntry, sequence int64, at time.Time) error {
-	document, err := strictjson.Marshal(p)
-	if err != nil {
-		return err
-	}
-	gr.policy = append(gr.policy, events.PolicyEntry{
-		TreeID: gr.TreeID, GroupID: gr.GroupID, Sequence: sequence, EntryID: p.EntryID, Decision: p.Decision,
-		Actor: p.Actor, OccurredAt: at, Document: document,
-	})
-	return nil
 }
 
 // noteFact lets the rest of the round see a fact of the Organization.

@@ -216,7 +216,7 @@ func (r *round) loadGroups(ctx context.Context, ids []string, rows map[string]ev
 	}
 	for _, id := range ids {
 		if gr, ok := r.groups[id]; ok && r.world.Groups[id] == nil {
-			gr.start, gr.due = gr.State.Head, nextDue(gr.State)
+			gr.start, gr.due = gr.State.Head, events.NextDue(gr.State)
 			r.world.Groups[id] = gr.State
 			if !gr.foreign {
 				r.s.stats.evictions.Add(int64(r.l.hot.put(gr.Group)))
@@ -328,7 +328,7 @@ func (r *round) assemble() error {
 		if err := gr.touched.Write(&b.Rows, gr.TreeID, gr.State); err != nil {
 			return err
 		}
-		if due := nextDue(gr.State); !due.Equal(gr.due) {
+		if due := events.NextDue(gr.State); !due.Equal(gr.due) {
 			b.Timers = append(b.Timers, events.Timer{TreeID: gr.TreeID, GroupID: gr.GroupID, DueAt: due})
 		}
 	}

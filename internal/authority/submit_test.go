@@ -16,6 +16,7 @@ import (
 	"github.com/missionweave/server/internal/registry"
 	"github.com/missionweave/server/internal/registry/registrytest"
 	"github.com/missionweave/server/internal/trust"
+	"github.com/missionweave/server/internal/verify"
 )
 
 func TestMain(m *testing.M) {
@@ -30,6 +31,19 @@ func mission(t *testing.T, options authoritytest.Options) (*authoritytest.Rig, *
 	r := authoritytest.Start(t, options)
 	owner := registrytest.Human("mission-owner")
 	return r, r.NewMission(owner, r.AddAgent("coordinator"))
+}
+
+// verified holds the database against its logs.
+func verified(t *testing.T, r *authoritytest.Rig) {
+	t.Helper()
+	report, err := verify.Database(t.Context(), r.Org.Pool, verify.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var words strings.Builder
+	if _, err := report.WriteTo(&words); err != nil || !report.OK() {
+		t.Errorf("verify: %v\n%s", err, words.String())
+	}
 }
 
 func wantCode(t *testing.T, what string, err *protocol.Error, code protocol.Code) {
@@ -162,6 +176,7 @@ func TestRefusalsOfThePipeline(t *testing.T) {
 	if n := count(t, r, "SELECT count(*) FROM receipts WHERE kind = ''"); n != 0 {
 		t.Errorf("%d probes left", n)
 	}
+	verified(t, r)
 }
 
 // unknownKey signs with a key that nobody registered.
@@ -196,6 +211,7 @@ func TestRefusedThenAcceptedKeepsOneAdmissionRecord(t *testing.T) {
 	if n := count(t, r, "SELECT count(*) FROM admissions WHERE document_kind = 'command'"); n != 1 {
 		t.Errorf("%d records", n)
 	}
+	verified(t, r)
 }
 
 func TestSessionTakeoverFencesAndRevokes(t *testing.T) {
@@ -229,6 +245,7 @@ func TestSessionTakeoverFencesAndRevokes(t *testing.T) {
 	}
 	_, err = r.Send(registrytest.Service("identity"), posted)
 	wantCode(t, "session_open from outside", err, protocol.CodeAuthForbidden)
+	verified(t, r)
 }
 
 func TestReceiptShape(t *testing.T) {
@@ -289,4 +306,5 @@ func TestTimersAreRecordedOnce(t *testing.T) {
 		},
 	})})
 	wantCode(t, "after the expiry", err, protocol.CodeWorkLeaseExpired)
+	verified(t, r)
 }

@@ -18,15 +18,6 @@ import (
 // sweepTask asks a lane to look at a Group's timers.
 type sweepTask struct{ groupID string }
 
-// nextDue is the Group's next timer as the column holds it.
-func nextDue(s *groups.State) time.Time {
-	at, ok := s.NextTimer()
-	if !ok {
-		return time.Time{}
-	}
-	return at.UTC().Truncate(time.Microsecond)
-}
-
 // sweep writes the expiries of one Group that are due.
 func (r *round) sweep(t *task) error {
 	r.s.stats.sweeps.Add(1)

@@ -11,9 +11,9 @@ import (
 	"github.com/missionweave/server/internal/protocol/strictjson"
 )
 
-// snapshotFormat is raised when the dump of a state changes its meaning; other
+// SnapshotFormat is raised when the dump of a state changes its meaning; other
 // formats are ignored and the state is folded from the log.
-const snapshotFormat = 1
+const SnapshotFormat = 1
 
 // Group is a Group as loaded: its folded state and where it stands. It belongs
 // to one goroutine.
@@ -45,7 +45,7 @@ func (s *Store) LoadGroup(ctx context.Context, groupID string) (*Group, error) {
 		return nil, read(err)
 	}
 	s.trees.put(groupID, g.TreeID)
-	if format != nil && *format == snapshotFormat {
+	if format != nil && *format == SnapshotFormat {
 		// A snapshot that does not read is one of another program: the log decides.
 		if g.State, err = groups.ParseState(dump); err == nil && g.State.Head == *at {
 			g.SnapshotAt = *at
@@ -100,6 +100,6 @@ func Decode(document []byte) (*groups.Event, error) {
 func (g *Group) Dump(at time.Time) (Snapshot, error) {
 	state, err := g.State.Canonical()
 	return Snapshot{
-		TreeID: g.TreeID, GroupID: g.GroupID, Sequence: g.State.Head, Format: snapshotFormat, State: state, CreatedAt: at,
+		TreeID: g.TreeID, GroupID: g.GroupID, Sequence: g.State.Head, Format: SnapshotFormat, State: state, CreatedAt: at,
 	}, err
 }

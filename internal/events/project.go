@@ -548,3 +548,26 @@ func ProjectAll(tree int64, s *groups.State) (Rows, error) {
 	p.everything()
 	return rows, p.err
 }
+
+// NextDue is when the Group's timers are to be looked at, as the column holds it;
+// zero for never.
+func NextDue(s *groups.State) time.Time {
+	at, ok := s.NextTimer()
+	if !ok {
+		return time.Time{}
+	}
+	return at.UTC().Truncate(time.Microsecond)
+}
+
+// NewPolicyEntry makes the row of a Policy Log entry.
+func NewPolicyEntry(tree int64, groupID string, sequence int64, p *protocol.PolicyLogEntry) (PolicyEntry, error) {
+	document, err := strictjson.Marshal(p)
+	if err != nil {
+		return PolicyEntry{}, err
+	}
+	at, err := timestamp(p.OccurredAt)
+	return PolicyEntry{
+		TreeID: tree, GroupID: groupID, Sequence: sequence, EntryID: p.EntryID, Decision: p.Decision,
+		Actor: p.Actor, OccurredAt: at, Document: document,
+	}, err
+}

@@ -41,24 +41,29 @@ func (s *Store) readEvents(ctx context.Context, tree int64, groupID string, afte
 	if err != nil {
 		return nil, read(err)
 	}
-	out := make([]StoredEvent, 0, min(limit, 128))
-	for rows.Next() {
-		ev := StoredEvent{GroupID: groupID}
-		var id [16]byte
-		if err := rows.Scan(&ev.Sequence, &id, &ev.Kind, &ev.OccurredAt, &ev.Document); err != nil {
-			rows.Close()
-			return nil, err
-		}
-		ev.EventID, ev.OccurredAt = uuidURN(id), ev.OccurredAt.UTC()
-		out = append(out, ev)
-	}
-	if err := rows.Err(); err != nil {
+	out, err := scanEvents(rows, groupID)
+	if err != nil {
 		return nil, read(err)
 	}
 	if len(out) > 0 && out[0].Sequence != max(after, 0)+1 {
 		return nil, ErrTrimmed
 	}
 	return out, nil
+}
+
+func scanEvents(rows pgx.Rows, groupID string) ([]StoredEvent, error) {
+	defer rows.Close()
+	out := make([]StoredEvent, 0, 64)
+	for rows.Next() {
+		ev := StoredEvent{GroupID: groupID}
+		var id [16]byte
+		if err := rows.Scan(&ev.Sequence, &id, &ev.Kind, &ev.OccurredAt, &ev.Document); err != nil {
+			return nil, err
+		}
+		ev.EventID, ev.OccurredAt = uuidURN(id), ev.OccurredAt.UTC()
+		out = append(out, ev)
+	}
+	return out, rows.Err()
 }
 
 // EventAt names one Event of a Group.
@@ -78,17 +83,11 @@ func (s *Store) EventsAt(ctx context.Context, at []EventAt) ([]StoredEvent, erro
 			return nil, err
 		}
 		q.Queue(sqlPage, tree, a.GroupID, a.Sequence-1, 1).Query(func(rows pgx.Rows) error {
-			for rows.Next() {
-				ev := StoredEvent{GroupID: a.GroupID}
-				var id [16]byte
-				if err := rows.Scan(&ev.Sequence, &id, &ev.Kind, &ev.OccurredAt, &ev.Document); err != nil {
-					return err
-				}
-				if ev.EventID, ev.OccurredAt = uuidURN(id), ev.OccurredAt.UTC(); ev.Sequence == a.Sequence {
-					out = append(out, ev)
-				}
+			found, err := scanEvents(rows, a.GroupID)
+			if err == nil && len(found) == 1 && found[0].Sequence == a.Sequence {
+				out = append(out, found[0])
 			}
-			return rows.Err()
+			return err
 		})
 	}
 	if len(at) == 0 {
