@@ -104,6 +104,12 @@ func Main() int {
 func (a *App) Run(ctx context.Context, args []string) int {
 	root := newRoot(a)
 	root.SetArgs(args)
+	return a.execute(ctx, root)
+}
+
+// execute runs a command tree on the App's streams.
+func (a *App) execute(ctx context.Context, root *cobra.Command) int {
+	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetIn(a.In)
 	root.SetOut(a.Out)
 	root.SetErr(a.Err)
@@ -158,6 +164,7 @@ func newRoot(app *App) *cobra.Command {
 		newConfigCommand(app),
 		newHealthcheckCommand(app),
 		newConformanceCommand(app),
+		newVerifyCommand(app),
 		newVersionCommand(app),
 	)
 	markUsageErrors(root)
