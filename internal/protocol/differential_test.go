@@ -57,6 +57,9 @@ func TestStructureAgreesWithSchemasUnderMutation(t *testing.T) {
 	}
 	byName := indexNames(corpus)
 	total := 20_000
+	if raceEnabled {
+		total = 2_000
+	}
 	if os.Getenv("MW_LONG") == "1" {
 		total = 1_000_000
 	}

@@ -30,6 +30,9 @@ func quoted(words ...string) (out []string) {
 // Every combination of the members that conditional rules look at has the
 // schema's verdict.
 func TestConditionalRulesAgreeWithSchemasInEveryCombination(t *testing.T) {
+	if raceEnabled {
+		t.Skip("one goroutine, many documents: nothing for the race detector")
+	}
 	judge := newOracle(t, sharedRoot(t))
 	const (
 		instant = `"2031-05-04T08:00:00Z"`
@@ -168,6 +171,9 @@ func agree(t *testing.T, judge *oracle, kind protocol.DocumentKind, doc *tree) b
 
 // Every member of every document, changed in every plain way, one at a time.
 func TestEachMemberAgreesWithSchemas(t *testing.T) {
+	if raceEnabled {
+		t.Skip("one goroutine, many documents: nothing for the race detector")
+	}
 	judge := newOracle(t, sharedRoot(t))
 	changes := 0
 	for _, v := range ownVectors(t) {
