@@ -160,6 +160,9 @@ func newRoot(app *App) *cobra.Command {
 	})
 	root.PersistentFlags().BoolVar(&app.JSON, "json", false, "print the result as JSON")
 	root.AddCommand(
+		newDevCommand(app),
+		newServeCommand(app),
+		newInitCommand(app),
 		newMigrateCommand(app),
 		newConfigCommand(app),
 		newHealthcheckCommand(app),

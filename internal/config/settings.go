@@ -78,6 +78,10 @@ type Settings struct {
 	// makes a self-signed certificate in DataDir.
 	TLSCertFile string
 	TLSKeyFile  string
+	// AuthorityURL is where the Registry reaches the Authority, and
+	// AuthorityCAFile the PEM certificate it then trusts, empty for the system's.
+	AuthorityURL    string
+	AuthorityCAFile string
 	// KeysDir holds the Ed25519 seeds of the service Principals this process acts
 	// as; empty means DataDir/keys.
 	KeysDir string
@@ -131,6 +135,8 @@ func (s *Settings) Fields() []Field {
 		text("managementAddress", &s.ManagementAddress, "", "host:port of readiness and metrics, empty for the usual loopback port"),
 		text("tlsCertFile", &s.TLSCertFile, "", "PEM certificate chain, empty for a self-signed one"),
 		text("tlsKeyFile", &s.TLSKeyFile, "", "PEM private key of the certificate"),
+		text("authorityUrl", &s.AuthorityURL, "https://127.0.0.1:8420", "where the Registry reaches the Authority"),
+		text("authorityCaFile", &s.AuthorityCAFile, "", "PEM certificate that the Registry trusts for it, empty for the system's"),
 		text("keysDir", &s.KeysDir, "", "folder with the seeds of the service's keys, empty for keys below the data folder"),
 		choice("logLevel", &s.LogLevel, "info", []string{"debug", "info", "warn", "error"}, "least level that is logged"),
 		choice("logFormat", &s.LogFormat, "text", []string{"text", "json"}, "form of log lines"),

@@ -1,0 +1,11 @@
+// Command authority runs the Group Authority on its own, against an external PostgreSQL and
+// NATS.
+package main
+
+import (
+	"os"
+
+	"github.com/missionweave/server/internal/cli"
+)
+
+func main() { os.Exit(cli.ServiceMain("authority")) }

@@ -1,0 +1,11 @@
+// Command registry runs the Agent Registry on its own, against an external PostgreSQL and
+// NATS.
+package main
+
+import (
+	"os"
+
+	"github.com/missionweave/server/internal/cli"
+)
+
+func main() { os.Exit(cli.ServiceMain("registry")) }

@@ -1,0 +1,185 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/missionweave/server/internal/authority"
+	"github.com/missionweave/server/internal/blobs"
+	"github.com/missionweave/server/internal/events"
+	"github.com/missionweave/server/internal/httpapi"
+	"github.com/missionweave/server/internal/httpkit"
+	"github.com/missionweave/server/internal/protocol"
+	"github.com/missionweave/server/internal/registry"
+	"github.com/missionweave/server/internal/sessions"
+	"github.com/missionweave/server/internal/trust"
+	"github.com/missionweave/server/internal/views"
+)
+
+// maxBlob is the largest Artifact content in bytes.
+const maxBlob = 1 << 30
+
+// Authority is the Group Authority: Commands, Event logs, reads, delivery.
+type Authority struct {
+	*base
+	service *authority.Service
+	store   *events.Store
+	conn    *nats.Conn
+	router  *httpkit.Router
+	api     *httpapi.API
+}
+
+// OpenAuthority makes the Group Authority. Run serves it.
+func OpenAuthority(ctx context.Context, o Options) (_ *Authority, err error) {
+	b, err := open(ctx, "authority", o)
+	if err != nil {
+		return nil, err
+	}
+	a := &Authority{base: b}
+	defer func() {
+		if err != nil {
+			a.close()
+		}
+	}()
+	view, err := b.directory.Current(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("server: registry: %w", err)
+	}
+	a.store, err = events.Open(ctx, o.Settings.DatabaseURL, events.Options{
+		OrganizationID: view.OrganizationID,
+		Readers:        int32(max(4, min(o.Settings.DatabaseMaxConns, 10_000))), //nolint:gosec // bounded
+	})
+	if err != nil {
+		return nil, fmt.Errorf("server: event log: %w", err)
+	}
+	hub := events.NewHub(a.store, events.HubOptions{})
+	publisher, err := a.connectNATS(hub)
+	if err != nil {
+		return nil, err
+	}
+	snapshots := events.NewSnapshotter(a.store, b.Log)
+	if err := a.openService(hub, publisher, snapshots); err != nil {
+		return nil, err
+	}
+	if err := a.openTransports(hub); err != nil {
+		return nil, err
+	}
+	b.add("lanes", a.service.Run)
+	b.add("publisher", publisher.Run)
+	b.add("hub", hub.Run)
+	b.add("snapshots", snapshots.Run)
+	if every := o.Settings.Policy.SweepInterval(); every > 0 {
+		b.add("timers", func(ctx context.Context) error { return a.service.RunSweeper(ctx, every) })
+	}
+	b.metrics.MustRegister(newAuthorityMetrics(a.service, publisher, hub, a.connected))
+	return a, nil
+}
+
+// connectNATS connects without waiting: with NATS away everything works, only
+// slower to notice.
+func (a *Authority) connectNATS(hub *events.Hub) (*events.Publisher, error) {
+	if a.Settings.NATSURL != "" {
+		conn, err := events.Connect(a.Settings.NATSURL, nats.Name("missionweave-authority"))
+		if err != nil {
+			return nil, errors.New("server: the NATS URL cannot be used") // the error could show a password
+		}
+		a.conn = conn
+		hub.UseNATS(conn)
+	}
+	publisher, err := events.NewPublisher(a.store, a.conn, events.PublisherOptions{Logger: a.Log})
+	if err != nil {
+		return nil, fmt.Errorf("server: publisher: %w", err)
+	}
+	return publisher, nil
+}
+
+func (a *Authority) connected() bool { return a.conn != nil && a.conn.IsConnected() }
+
+func (a *Authority) openService(hub *events.Hub, publisher *events.Publisher, snapshots *events.Snapshotter) error {
+	var signers []trust.Signer
+	for _, role := range []registry.Role{
+		registry.RoleGroupAuthority, registry.RoleIdentity, registry.RoleRegistry, registry.RoleContextGenerator,
+	} {
+		signer, err := a.signer(role)
+		if err != nil {
+			return err
+		}
+		signers = append(signers, signer)
+	}
+	p := a.Settings.Policy
+	service, err := authority.New(authority.Options{
+		Store: a.store, Directory: a.directory,
+		Organization:    policy(p).Organization,
+		Signers:         signers,
+		FreshnessPast:   p.FreshnessPast(),
+		FreshnessFuture: p.FreshnessFuture(),
+		SessionLife:     p.SessionLife(),
+		Publisher:       publisher, Hub: hub, Snapshots: snapshots,
+		Logger: a.Log,
+	})
+	if err != nil {
+		return fmt.Errorf("server: %w", err)
+	}
+	a.service = service
+	return nil
+}
+
+func (a *Authority) openTransports(hub *events.Hub) error {
+	cfg, err := a.identities()
+	if err != nil {
+		return err
+	}
+	cfg.AgentLock = events.AgentLockKey
+	cfg.Opener = &sessions.CommandOpener{
+		Signer: cfg.Signer, Mint: mint, Now: time.Now,
+		Submit: a.service.OpenSession,
+	}
+	identities := sessions.New(cfg)
+	store, err := blobs.Open(filepath.Join(a.Settings.DataDir, "blobs"), a.pool, maxBlob)
+	if err != nil {
+		return fmt.Errorf("server: %w", err)
+	}
+	read := views.New(a.pool, readers{a.directory})
+	a.router = a.base.router(identities)
+	a.api = httpapi.Mount(a.router, httpapi.Deps{
+		Sessions: identities, Authority: a.service, Views: read, Store: a.store, Hub: hub, Blobs: store,
+		Log: a.Log,
+	})
+	addContract(a.router)
+	return nil
+}
+
+// Run serves until ctx ends, then drains.
+func (a *Authority) Run(ctx context.Context) error {
+	defer a.close()
+	return a.serve(ctx, a.router, a.api.Drain, httpkit.Check{Name: "nats", Degraded: true, Probe: func(context.Context) error {
+		if !a.connected() {
+			return errors.New("away")
+		}
+		return nil
+	}})
+}
+
+func (a *Authority) close() {
+	if a.conn != nil {
+		a.conn.Close()
+	}
+	if a.store != nil {
+		a.store.Close()
+	}
+	a.pool.Close()
+}
+
+// Submit runs a Command that another service of this process forwards.
+func (a *Authority) Submit(ctx context.Context, command []byte, peer string) ([]byte, bool, *protocol.Error) {
+	result, err := a.service.Submit(ctx, authority.Submission{Body: command, Peer: peer})
+	if err != nil {
+		return nil, false, err
+	}
+	return result.Receipt, result.Replayed, nil
+}
