@@ -140,7 +140,10 @@ func (m *mutation) foundPrincipals(ctx context.Context, founders []Founder) (cha
 	}
 	for i, f := range founders {
 		if _, known := m.base.Evidence.Key(f.KeyID); !known {
-			if err := m.insertKey(ctx, declared[i]); err != nil {
+			// Founders' keys may be older than the hour that binds everyone after
+			// them: they are made first, and before the Organization there was nobody
+			// to whom they could have signed anything.
+			if err := m.insertBinding(ctx, declared[i]); err != nil {
 				return false, err
 			}
 			changed = true

@@ -162,6 +162,16 @@ func (d *Directory) Revision() int64 {
 	return 0
 }
 
+// Age is how long ago the last successful check began; ok is false before the
+// first. It is the lag of this follower.
+func (d *Directory) Age() (age time.Duration, ok bool) {
+	s := d.state.Load()
+	if s.checked.IsZero() {
+		return 0, false
+	}
+	return d.now().Sub(s.checked), true
+}
+
 // Ready reports whether a current view can be had: a readiness probe.
 func (d *Directory) Ready(ctx context.Context) error {
 	_, err := d.View(ctx)

@@ -48,6 +48,10 @@ func (m *mutation) insertKey(ctx context.Context, b trust.Binding) error {
 	if instant(b.ValidFrom).Before(m.now.Add(-maxBackdate)) {
 		return invalid("valid_from")
 	}
+	return m.insertBinding(ctx, b)
+}
+
+func (m *mutation) insertBinding(ctx context.Context, b trust.Binding) error {
 	return insertBinding(ctx, m.tx, &KeyRecord{
 		KeyID: b.KeyID, Principal: b.Principal, Algorithm: b.Algorithm, PublicKey: b.PublicKey, ValidFrom: b.ValidFrom,
 	}, m.revision, m.now, m.by)

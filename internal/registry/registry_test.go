@@ -109,6 +109,30 @@ func TestFoundingIsCompleteAndRepeatable(t *testing.T) {
 	}
 }
 
+func TestFoundersKeysMayBeOlderThanTheFounding(t *testing.T) {
+	t.Parallel()
+	org := registrytest.NewEmpty(t)
+	s := registrytest.Service(registry.RoleRegistry)
+	old := registrytest.At(-30 * 24 * time.Hour)
+	founding := registry.Founding{OrganizationID: registrytest.OrganizationID, Principals: []registry.Founder{
+		{Role: registry.RoleRegistry, Principal: s.Principal, KeyID: s.KeyID, PublicKey: s.PublicKey(), ValidFrom: old},
+	}}
+	if err := org.Service.Bootstrap(t.Context(), founding); err != nil {
+		t.Fatal(err)
+	}
+	if key, err := org.Service.Key(t.Context(), s.KeyID); err != nil || key.ValidFrom != old {
+		t.Errorf("founder's key %+v: %v", key, err)
+	}
+	founding.Principals = append(founding.Principals, registry.Founder{Role: "owner", Principal: s.Principal, KeyID: s.KeyID, PublicKey: s.PublicKey()})
+	if err := org.Service.Bootstrap(t.Context(), founding); err == nil {
+		t.Error("a role that is no duty was accepted")
+	}
+	founding.Principals = founding.Principals[1:]
+	if err := org.Service.Bootstrap(t.Context(), founding); err == nil {
+		t.Error("a founding without the registry's own key was accepted")
+	}
+}
+
 func TestReplicasMayFoundAtTheSameTime(t *testing.T) {
 	t.Parallel()
 	first := registrytest.New(t) // only for its Founding and test stack

@@ -8,7 +8,7 @@ import (
 	"github.com/missionweave/server/internal/protocol"
 	"github.com/missionweave/server/internal/protocol/lexical"
 	"github.com/missionweave/server/internal/protocol/shape"
-	"github.com/missionweave/server/internal/sessions/transcript"
+	"github.com/missionweave/server/internal/protocol/transcript"
 )
 
 // AccessRequest is the body of POST /v1/access/challenge.

@@ -11,8 +11,8 @@ import (
 	"github.com/missionweave/server/internal/protocol"
 	"github.com/missionweave/server/internal/protocol/lexical"
 	"github.com/missionweave/server/internal/protocol/shape"
+	"github.com/missionweave/server/internal/protocol/transcript"
 	"github.com/missionweave/server/internal/registry"
-	"github.com/missionweave/server/internal/sessions/transcript"
 	"github.com/missionweave/server/internal/trust"
 )
 

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/missionweave/server/internal/protocol"
-	"github.com/missionweave/server/internal/sessions/transcript"
+	"github.com/missionweave/server/internal/protocol/transcript"
 )
 
 // Challenge is step 2 of HELLO: it answers client_init with a challenge, alike

@@ -15,11 +15,11 @@ import (
 	"github.com/missionweave/server/internal/httpkit"
 	"github.com/missionweave/server/internal/protocol"
 	"github.com/missionweave/server/internal/protocol/lexical"
+	"github.com/missionweave/server/internal/protocol/transcript"
 	"github.com/missionweave/server/internal/registry"
 	"github.com/missionweave/server/internal/registry/registrytest"
 	"github.com/missionweave/server/internal/sessions"
 	"github.com/missionweave/server/internal/sessions/sessionshttp"
-	"github.com/missionweave/server/internal/sessions/transcript"
 	"github.com/missionweave/server/internal/trust"
 )
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/missionweave/server/internal/protocol"
 	"github.com/missionweave/server/internal/protocol/lexical"
-	"github.com/missionweave/server/internal/sessions/transcript"
+	"github.com/missionweave/server/internal/protocol/transcript"
 )
 
 var agent = protocol.Actor{Type: protocol.ActorAgent, ID: "urn:missionweaveprotocol:agent:developer-one"}
