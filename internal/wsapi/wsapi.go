@@ -1,0 +1,264 @@
+// Package wsapi is the WebSocket binding of the protocol (COMMANDS.md section 8).
+//
+// A connection has three goroutines and one more per subscribed Group:
+//
+//	reader      ── frames, in order ──▶ processor ── answers ──▶ ┐
+//	feed of a Group ── its Events, in order ────────────────────▶ outbox ──▶ writer
+//
+// Hazards, and what answers them. Client frames are handled strictly in order,
+// so the processor finishes one before it takes the next, and a PING is answered
+// only when what earlier frames caused has been written. A client that does not
+// read must hold up nobody and cost a bounded amount: every queue of the outbox
+// is bounded, a full one stops only what feeds it, and Events that do not fit
+// stay in the log. A fenced session must get nothing more: closing drops what is
+// queued and tells why. Nobody but the writer writes.
+package wsapi
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/missionweave/server/internal/authority"
+	"github.com/missionweave/server/internal/config"
+	"github.com/missionweave/server/internal/delivery"
+	"github.com/missionweave/server/internal/events"
+	"github.com/missionweave/server/internal/httpkit"
+	"github.com/missionweave/server/internal/protocol"
+	"github.com/missionweave/server/internal/sessions"
+	"github.com/missionweave/server/internal/views"
+)
+
+// Authority runs Commands; *authority.Service is one.
+type Authority interface {
+	Submit(ctx context.Context, sub authority.Submission) (*authority.Result, *protocol.Error)
+}
+
+// Deps is what a Server works with. Policy gives the Command rate and the frame
+// size.
+type Deps struct {
+	Sessions    *sessions.Service
+	Connections *Connections
+	Authority   Authority
+	Views       *views.Views
+	Store       *events.Store
+	Hub         *events.Hub
+	Policy      config.Policy
+	Log         *slog.Logger
+	Metrics     prometheus.Registerer
+	Timing      Timing
+	// UnauthenticatedPerPeer bounds the connections of one address that have not
+	// finished their handshake, default 8 (COMMANDS.md 8.12).
+	UnauthenticatedPerPeer int
+	Now                    func() time.Time
+}
+
+// Timing are the times of COMMANDS.md section 8; zero members get its values.
+type Timing struct {
+	// Handshake is how long the four steps may take, 30 s.
+	Handshake time.Duration
+	// Ping is the pause between server PINGs, 20 s; Idle is how long a client may
+	// be silent, 60 s.
+	Ping, Idle time.Duration
+	// Watermark is the least pause between two watermarks of a Group, 1 s.
+	Watermark time.Duration
+	// Recheck is how often all sessions are compared with the database: by default
+	// every 5 s, and every second without NATS.
+	Recheck time.Duration
+	// Pause is how long a Group's buffer stays full before the client is told,
+	// 250 ms: a buffer that a replay fills drains at once as a rule.
+	Pause time.Duration
+	// Write bounds one write to a client, 60 s.
+	Write time.Duration
+	// Flush bounds what a draining server still sends to a connection, 2 s.
+	Flush time.Duration
+}
+
+func (t *Timing) defaults() {
+	for _, d := range []struct {
+		member *time.Duration
+		value  time.Duration
+	}{
+		{&t.Handshake, 30 * time.Second},
+		{&t.Ping, 20 * time.Second},
+		{&t.Idle, 60 * time.Second},
+		{&t.Watermark, time.Second},
+		{&t.Pause, 250 * time.Millisecond},
+		{&t.Write, 60 * time.Second},
+		{&t.Flush, 2 * time.Second},
+	} {
+		if *d.member == 0 {
+			*d.member = d.value
+		}
+	}
+}
+
+// Server answers GET /ws.
+type Server struct {
+	Deps
+	source   delivery.Source
+	metrics  *metrics
+	draining chan struct{}
+	drain    sync.Once
+	running  sync.WaitGroup
+
+	mu        sync.Mutex
+	strangers map[string]int // unauthenticated connections by peer
+}
+
+// New makes a Server. Run compares its sessions with the database.
+func New(d Deps) *Server {
+	if d.Now == nil {
+		d.Now = time.Now
+	}
+	if d.Log == nil {
+		d.Log = slog.New(slog.DiscardHandler)
+	}
+	if d.Connections == nil {
+		d.Connections = NewConnections()
+	}
+	if d.UnauthenticatedPerPeer == 0 {
+		d.UnauthenticatedPerPeer = 8
+	}
+	if d.Policy.MaxBodyBytes == 0 {
+		d.Policy.MaxBodyBytes = httpkit.DefaultMaxBodyBytes
+	}
+	d.Timing.defaults()
+	return &Server{
+		Deps: d, source: delivery.Source{Log: d.Hub, Views: d.Views}, metrics: newMetrics(d.Metrics),
+		draining: make(chan struct{}), strangers: map[string]int{},
+	}
+}
+
+// ServeHTTP upgrades a request and serves the connection until it ends.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	peer := peerOf(r)
+	bearer, hasBearer := httpkit.OptionalBearer(r)
+	ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{CompressionMode: websocket.CompressionDisabled})
+	if err != nil {
+		return // Accept has answered
+	}
+	ws.SetReadLimit(s.Policy.MaxBodyBytes)
+	// A hijacked connection is not the HTTP server's any more, and must not end
+	// with its request's context.
+	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
+	defer cancel()
+	c := newConn(ctx, cancel, s, ws, peer)
+	c.bearer, c.hasBearer = bearer, hasBearer
+	s.running.Add(1)
+	defer s.running.Done()
+	s.metrics.connections.Inc()
+	defer s.metrics.connections.Dec()
+	c.serve()
+}
+
+func peerOf(r *http.Request) string {
+	if call, ok := httpkit.CallFrom(r); ok {
+		return call.Peer
+	}
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return host
+}
+
+// admit counts a connection that has not logged in; false means one too many.
+func (s *Server) admit(peer string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.strangers[peer]++
+	return s.strangers[peer] <= s.UnauthenticatedPerPeer
+}
+
+func (s *Server) known(peer string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.strangers[peer]--; s.strangers[peer] <= 0 {
+		delete(s.strangers, peer)
+	}
+}
+
+// Drain ends all connections with 1001 after the frame each of them is at, and
+// waits until they are gone.
+func (s *Server) Drain() {
+	s.drain.Do(func() { close(s.draining) })
+	s.running.Wait()
+}
+
+// recheckChunk bounds one query of Run.
+const recheckChunk = 1000
+
+// Run closes connections whose session ended elsewhere: what NATS did not tell,
+// and keys and Agent Cards that have ended.
+func (s *Server) Run(ctx context.Context) error {
+	for {
+		wait := s.Timing.Recheck
+		if wait == 0 {
+			if wait = time.Second; s.Connections.connected() {
+				wait = 5 * time.Second
+			}
+		}
+		t := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return nil
+		case <-t.C:
+		}
+		all := s.Connections.all()
+		for len(all) > 0 {
+			n := min(len(all), recheckChunk)
+			if err := s.recheck(ctx, all[:n]); err != nil && !errors.Is(err, context.Canceled) {
+				s.Log.WarnContext(ctx, "sessions not compared with the database", "err", err)
+			}
+			all = all[n:]
+		}
+	}
+}
+
+func (s *Server) recheck(ctx context.Context, conns []*conn) error {
+	ids := make([]sessions.Identity, len(conns))
+	for i, c := range conns {
+		ids[i] = c.identity()
+	}
+	refusals, err := s.Sessions.Recheck(ctx, ids)
+	if err != nil {
+		return err //nolint:wrapcheck // logged
+	}
+	for i, refusal := range refusals {
+		if refusal != nil {
+			conns[i].end(fatal(refusal))
+		}
+	}
+	return nil
+}
+
+type metrics struct {
+	connections prometheus.Gauge
+	delivered   prometheus.Counter
+	paused      prometheus.Counter
+}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	m := &metrics{
+		connections: prometheus.NewGauge(prometheus.GaugeOpts{Name: "mw_ws_connections", Help: "Open WebSocket connections."}),
+		delivered:   prometheus.NewCounter(prometheus.CounterOpts{Name: "mw_ws_events_sent_total", Help: "EVENT frames written to WebSocket connections."}),
+		paused:      prometheus.NewCounter(prometheus.CounterOpts{Name: "mw_ws_groups_paused_total", Help: "Times a Group of a connection was paused because its buffer stayed full."}),
+	}
+	if reg != nil {
+		for _, c := range []prometheus.Collector{m.connections, m.delivered, m.paused} {
+			if err := reg.Register(c); err != nil {
+				panic(err)
+			}
+		}
+	}
+	return m
+}
