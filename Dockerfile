@@ -12,16 +12,17 @@ ARG TARGETOS TARGETARCH VERSION=
 ENV CGO_ENABLED=0 GOOS=${TARGETOS} GOARCH=${TARGETARCH}
 RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
     go build -trimpath -buildvcs=false -ldflags "-s -w -X github.com/missionweave/server/internal/cli.buildVersion=${VERSION}" -o /out/ ./cmd/...
-# The data folder is made here because the image has nothing to make it with; a
-# new volume mounted on it takes over its owner.
-RUN mkdir -p /out/data
+# The folders are made here because the image has nothing to make them with; a new
+# volume mounted on one takes over its owner.
+RUN mkdir -p /out/data /out/identity
 
 FROM gcr.io/distroless/static-debian12:nonroot
 COPY --from=build /out/mw /out/authority /out/registry /out/authz /
 COPY --from=build --chown=nonroot:nonroot --chmod=0700 /out/data /data
+COPY --from=build --chown=nonroot:nonroot --chmod=0700 /out/identity /identity
 USER nonroot:nonroot
 ENV MW_DATA_DIR=/data MW_LOG_FORMAT=json
-VOLUME ["/data"]
+VOLUME ["/data", "/identity"]
 EXPOSE 8420 8430 8440
 # Overridden per service in docker-compose.yml, where the management port differs.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=20s --retries=6 CMD ["/authority", "healthcheck"]
