@@ -106,7 +106,6 @@ type Server struct {
 	source   delivery.Source
 	metrics  *metrics
 	draining chan struct{}
-	drain    sync.Once
 	running  sync.WaitGroup
 
 	mu        sync.Mutex
@@ -139,6 +138,12 @@ func New(d Deps) *Server {
 
 // ServeHTTP upgrades a request and serves the connection until it ends.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !s.begin() {
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, "draining", http.StatusServiceUnavailable)
+		return
+	}
+	defer s.running.Done()
 	peer := peerOf(r)
 	bearer, hasBearer := httpkit.OptionalBearer(r)
 	ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{CompressionMode: websocket.CompressionDisabled})
@@ -152,8 +157,6 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	c := newConn(ctx, cancel, s, ws, peer)
 	c.bearer, c.hasBearer = bearer, hasBearer
-	s.running.Add(1)
-	defer s.running.Done()
 	s.metrics.connections.Inc()
 	defer s.metrics.connections.Dec()
 	c.serve()
@@ -189,8 +192,28 @@ func (s *Server) known(peer string) {
 // Drain ends all connections with 1001 after the frame each of them is at, and
 // waits until they are gone.
 func (s *Server) Drain() {
-	s.drain.Do(func() { close(s.draining) })
+	s.mu.Lock()
+	select {
+	case <-s.draining:
+	default:
+		close(s.draining)
+	}
+	s.mu.Unlock()
 	s.running.Wait()
+}
+
+// begin counts a connection, unless the server drains: Drain waits for those
+// that were counted before it.
+func (s *Server) begin() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-s.draining:
+		return false
+	default:
+		s.running.Add(1)
+		return true
+	}
 }
 
 // recheckChunk bounds one query of Run.
