@@ -148,7 +148,7 @@ func requestActionKind() Kind {
 			if err := missionActive(x); err != nil {
 				return err
 			}
-			return inState(x.Item, protocol.WorkActive, protocol.WorkQueued)
+			return x.itemRow()
 		},
 		Values: func(x *Ctx, p *requestAction, _ *noScratch) error { return x.approvalExpiry(p.ExpiresAt) },
 		Emit: func(x *Ctx, p *requestAction, _ *noScratch) error {

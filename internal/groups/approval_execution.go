@@ -249,7 +249,7 @@ func queuedWork(x *Ctx) error {
 	if err := missionActive(x); err != nil {
 		return err
 	}
-	return inState(x.Item, protocol.WorkQueued)
+	return x.itemRow()
 }
 
 func requestExecutionKind() Kind {
@@ -310,7 +310,7 @@ func denyExecutionKind() Kind {
 		},
 		Revision: itemRevision[executionVerdict, verdictOn],
 		State: func(x *Ctx, _ *executionVerdict, s *verdictOn) error {
-			if err := inState(x.Item, append([]string{protocol.WorkFailed}, unfinishedStates...)...); err != nil {
+			if err := x.itemRow(); err != nil {
 				return err
 			}
 			if s.request != nil && s.request.Status != requestPending && s.request.Status != requestExpired {

@@ -59,7 +59,7 @@ func budgetIncreaseKind() Kind {
 			if err := missionOpen(x); err != nil || x.Item == nil {
 				return err
 			}
-			return inState(x.Item, unfinishedStates...)
+			return x.itemRow()
 		},
 		Values: func(x *Ctx, p *budgetIncrease, s *increase) error {
 			if s.limit == s.account.Limit || !s.account.Limit.Within(s.limit) {

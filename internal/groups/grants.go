@@ -77,7 +77,7 @@ func grantKinds() []Kind {
 				if err := missionActive(x); err != nil {
 					return err
 				}
-				return inState(s.target, unfinishedStates...)
+				return inState(s.target, unfinishedWork...)
 			},
 			Values: func(x *Ctx, p *grantDelegation, s *handover) error {
 				switch {

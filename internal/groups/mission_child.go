@@ -54,8 +54,7 @@ func missionChildKind() Kind {
 			if err := missionActive(x); err != nil {
 				return err
 			}
-			if err := inState(x.Item, protocol.WorkOpen, protocol.WorkOffered, protocol.WorkQueued,
-				protocol.WorkActive, protocol.WorkBlocked); err != nil {
+			if err := x.itemRow(); err != nil {
 				return err
 			}
 			if x.Item.ChildIsLive() {

@@ -49,7 +49,7 @@ func usageRecordKind() Kind {
 			if err := missionOpen(x); err != nil {
 				return err
 			}
-			return inState(x.Item, protocol.WorkActive)
+			return x.itemRow()
 		},
 		Values: func(x *Ctx, p *usageRecord, _ *noScratch) error { return x.usageCurrency(&p.UsageDelta) },
 		Budget: func(x *Ctx, p *usageRecord, _ *noScratch) error {

@@ -33,7 +33,7 @@ func workAcceptOfferKind() Kind {
 			if err := missionActive(x); err != nil {
 				return err
 			}
-			return inState(x.Item, protocol.WorkOffered)
+			return x.itemRow()
 		},
 		Values: acceptValues,
 		Limits: func(x *Ctx, _ *workAcceptOffer, _ *accepting) error {

@@ -70,7 +70,7 @@ func workUnblockKind() Kind {
 			if err := missionActive(x); err != nil {
 				return err
 			}
-			if err := inState(x.Item, protocol.WorkBlocked); err != nil {
+			if err := x.itemRow(); err != nil {
 				return err
 			}
 			if x.Item.ChildIsLive() {

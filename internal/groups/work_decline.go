@@ -27,7 +27,7 @@ func offerDeclineKind() Kind {
 			if err := missionActive(x); err != nil {
 				return err
 			}
-			return inState(x.Item, protocol.WorkOffered)
+			return x.itemRow()
 		},
 		Emit: func(x *Ctx, p *offerDecline, _ *declining) error {
 			w := x.Item
@@ -116,7 +116,7 @@ func ownershipLeaseRenewKind() Kind {
 			if err := missionActive(x); err != nil {
 				return err
 			}
-			return inState(x.Item, protocol.WorkQueued)
+			return x.itemRow()
 		},
 		Values: func(x *Ctx, p *ownershipLeaseRenew, s *executing) (err error) {
 			w := x.Item

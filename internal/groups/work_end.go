@@ -62,9 +62,9 @@ func workFailKind() Kind {
 		Revision: itemRevision[workFail, noScratch],
 		State: func(x *Ctx, _ *workFail, _ *noScratch) error {
 			if x.Capacity == CapacityWorker {
-				return inState(x.Item, protocol.WorkActive)
+				return x.itemRowOf(causeOwnFailure)
 			}
-			return inState(x.Item, unfinishedStates...)
+			return x.itemRow()
 		},
 		Values: func(_ *Ctx, p *workFail, _ *noScratch) error {
 			if !slices.ContainsFunc(p.Evidence, func(e *Signed[protocol.Evidence]) bool {
@@ -96,16 +96,11 @@ func workCancelKind() Kind {
 		},
 	}, plan[workCancel, noScratch]{
 		Revision: itemRevision[workCancel, noScratch],
-		State:    func(x *Ctx, _ *workCancel, _ *noScratch) error { return inState(x.Item, unfinishedStates...) },
+		State:    func(x *Ctx, _ *workCancel, _ *noScratch) error { return x.itemRow() },
 		Emit: func(x *Ctx, p *workCancel, _ *noScratch) error {
 			return x.endWork(ending{reason: p.Reason, lease: leases.ReasonCancelled}, nil)
 		},
 	})
-}
-
-var unfinishedStates = []string{
-	protocol.WorkOpen, protocol.WorkOffered, protocol.WorkQueued,
-	protocol.WorkActive, protocol.WorkBlocked, protocol.WorkSubmitted,
 }
 
 // endWork ends the envelope's WorkItem and a child Mission that lives by it.

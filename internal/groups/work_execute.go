@@ -33,7 +33,7 @@ func workStartKind() Kind {
 			if err := missionActive(x); err != nil {
 				return err
 			}
-			if err := inState(x.Item, protocol.WorkQueued); err != nil {
+			if err := x.itemRow(); err != nil {
 				return err
 			}
 			if !x.Group.dependenciesMet(&x.Item.Contract) {
@@ -134,7 +134,7 @@ func activeWork(x *Ctx) error {
 	if err := missionActive(x); err != nil {
 		return err
 	}
-	return inState(x.Item, protocol.WorkActive)
+	return x.itemRow()
 }
 
 func workCheckpointKind() Kind {

@@ -76,8 +76,7 @@ func offerState(x *Ctx, _ *workOffer, _ *offering) error {
 		return err
 	}
 	w := x.Item
-	if err := inState(w, protocol.WorkOpen, protocol.WorkOffered, protocol.WorkQueued,
-		protocol.WorkActive, protocol.WorkBlocked, protocol.WorkFailed); err != nil {
+	if err := x.itemRow(); err != nil {
 		return err
 	}
 	if w.ChildIsLive() {

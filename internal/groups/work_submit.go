@@ -75,7 +75,7 @@ func workAcceptResultKind() Kind {
 			if err := missionActive(x); err != nil {
 				return err
 			}
-			return inState(x.Item, protocol.WorkSubmitted)
+			return x.itemRow()
 		},
 		Values: acceptResultValues,
 		Emit: func(x *Ctx, p *workAcceptResult, _ *noScratch) error {
