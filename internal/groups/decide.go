@@ -2,6 +2,7 @@ package groups
 
 import (
 	"errors"
+	"strings"
 
 	"github.com/missionweave/server/internal/protocol"
 	"github.com/missionweave/server/internal/protocol/lexical"
@@ -139,7 +140,8 @@ func refused(err error, step Step) error {
 	if !errors.As(err, &refusal) {
 		refusal = protocol.Internal(err)
 	}
-	return refusal.WithStep(string(step))
+	name, _, _ := strings.Cut(string(step), " ")
+	return refusal.WithStep(name)
 }
 
 // refuse makes a refusal.
