@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -25,6 +26,9 @@ type DevStack struct {
 	CAFile         string         `json:"caFile"`
 	Principals     []DevPrincipal `json:"principals"`
 	Policy         map[string]any `json:"policy"`
+
+	// Log is used by the Clients that Connect makes.
+	Log *slog.Logger `json:"-"`
 }
 
 // DevPrincipal is one Principal of a dev stack; SeedFile holds its key.
@@ -94,7 +98,7 @@ func (d *DevStack) Connect(identity Identity) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return New(Options{Endpoints: d.Endpoints(), Identity: identity, RootCAs: roots})
+	return New(Options{Endpoints: d.Endpoints(), Identity: identity, RootCAs: roots, Log: d.Log})
 }
 
 // ReadSeed reads a private key from a file that holds its 32-byte seed as

@@ -161,6 +161,7 @@ func newRoot(app *App) *cobra.Command {
 	root.PersistentFlags().BoolVar(&app.JSON, "json", false, "print the result as JSON")
 	root.AddCommand(
 		newDevCommand(app),
+		newDemoCommand(app),
 		newServeCommand(app),
 		newInitCommand(app),
 		newMigrateCommand(app),

@@ -1,17 +1,19 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
+	"github.com/missionweave/server/client"
 	"github.com/missionweave/server/internal/verify"
 )
 
 func newVerifyCommand(app *App) *cobra.Command {
 	var database bool
-	var group string
+	var group, stack string
 	cmd := &cobra.Command{
 		Use:   "verify --database",
 		Short: "Recompute everything from the signed log and print what differs",
@@ -20,37 +22,54 @@ Events and Commands and the Registry's keys: sequences, signatures (all six stag
 First-Admission Records, receipts, aggregate revisions, heads, timers, Policy Logs,
 projections and snapshots. It prints one line per difference, with Group and sequence,
 then a line that counts; it exits 1 when anything differs. A server may be at work.`,
-		Example: "  mw verify --database --database-url postgres://…",
+		Example: "  mw verify --database --database-url postgres://…\n  mw verify --database --stack .data/dev.json",
 		Args:    cobra.NoArgs,
 	}
-	useDatabase(app, cmd)
+	app.UseSettings(cmd, "databaseUrl", "logLevel", "logFormat")
 	cmd.Flags().BoolVar(&database, "database", false, "verify the database of --database-url")
+	cmd.Flags().StringVar(&stack, "stack", "", "dev.json of a running dev stack, for its database")
 	cmd.Flags().StringVar(&group, "group", "", "only this Group")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if !database {
 			return Usagef("say what to verify: --database; see %s --help", cmd.CommandPath())
 		}
-		pool, err := pgxpool.New(cmd.Context(), app.Settings.DatabaseURL)
-		if err != nil {
-			return Usagef("database URL: %w", err)
+		url := app.Settings.DatabaseURL
+		if stack != "" {
+			dev, err := client.ReadDevStack(stack)
+			if err != nil {
+				return Unavailable(err)
+			}
+			url = dev.DatabaseURL
 		}
-		defer pool.Close()
-		report, err := verify.Database(cmd.Context(), pool, verify.Options{Group: group})
-		if err != nil {
-			return databaseError(err)
+		if url == "" {
+			return Usagef("no database is named: give --stack, --database-url or MW_DATABASE_URL")
 		}
-		if group != "" && report.Groups == 0 {
-			return fmt.Errorf("there is no Group %s", group)
-		}
-		if app.JSON {
-			err = app.PrintJSON(report)
-		} else {
-			_, err = report.WriteTo(app.Out)
-		}
-		if err == nil && !report.OK() {
-			return ErrSilent
-		}
-		return err
+		return app.verifyDatabase(cmd.Context(), url, group)
 	}
 	return cmd
+}
+
+// verifyDatabase verifies a database, or one Group in it, and prints the report.
+func (a *App) verifyDatabase(ctx context.Context, url, group string) error {
+	pool, err := pgxpool.New(ctx, url)
+	if err != nil {
+		return Usagef("the database URL cannot be used")
+	}
+	defer pool.Close()
+	report, err := verify.Database(ctx, pool, verify.Options{Group: group})
+	if err != nil {
+		return databaseError(err)
+	}
+	if group != "" && report.Groups == 0 {
+		return fmt.Errorf("there is no Group %s", group)
+	}
+	if a.JSON {
+		err = a.PrintJSON(report)
+	} else {
+		_, err = report.WriteTo(a.Out)
+	}
+	if err == nil && !report.OK() {
+		return ErrSilent
+	}
+	return err
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/missionweave/server/internal/sessions"
 	"github.com/missionweave/server/internal/trust"
 	"github.com/missionweave/server/internal/views"
+	"github.com/missionweave/server/internal/wsapi"
 )
 
 // maxBlob is the largest Artifact content in bytes.
@@ -32,6 +33,7 @@ type Authority struct {
 	conn    *nats.Conn
 	router  *httpkit.Router
 	api     *httpapi.API
+	ws      *wsapi.Server
 }
 
 // OpenAuthority makes the Group Authority. Run serves it.
@@ -139,16 +141,28 @@ func (a *Authority) openTransports(hub *events.Hub) error {
 		Signer: cfg.Signer, Mint: mint, Now: time.Now,
 		Submit: a.service.OpenSession,
 	}
+	connections := wsapi.NewConnections()
+	cfg.Opened, cfg.Resumed = connections.Opened, connections.Resumed
+	if a.conn != nil {
+		if err := connections.UseNATS(a.conn); err != nil {
+			return fmt.Errorf("server: takeovers over NATS: %w", err)
+		}
+	}
 	identities := sessions.New(cfg)
 	store, err := blobs.Open(filepath.Join(a.Settings.DataDir, "blobs"), a.pool, maxBlob)
 	if err != nil {
 		return fmt.Errorf("server: %w", err)
 	}
 	read := views.New(a.pool, readers{a.directory})
+	a.ws = wsapi.New(wsapi.Deps{
+		Sessions: identities, Connections: connections, Authority: a.service, Views: read, Store: a.store, Hub: hub,
+		Policy: a.Settings.Policy, Log: a.Log, Metrics: a.metrics,
+	})
+	a.add("sessions", a.ws.Run)
 	a.router = a.base.router(identities)
 	a.api = httpapi.Mount(a.router, httpapi.Deps{
 		Sessions: identities, Authority: a.service, Views: read, Store: a.store, Hub: hub, Blobs: store,
-		Log: a.Log,
+		WebSocket: a.ws, Log: a.Log,
 	})
 	addContract(a.router)
 	return nil
@@ -157,7 +171,11 @@ func (a *Authority) openTransports(hub *events.Hub) error {
 // Run serves until ctx ends, then drains.
 func (a *Authority) Run(ctx context.Context) error {
 	defer a.close()
-	return a.serve(ctx, a.router, a.api.Drain, httpkit.Check{Name: "nats", Degraded: true, Probe: func(context.Context) error {
+	drain := func() {
+		a.api.Drain()
+		a.ws.Drain()
+	}
+	return a.serve(ctx, a.router, drain, httpkit.Check{Name: "nats", Degraded: true, Probe: func(context.Context) error {
 		if !a.connected() {
 			return errors.New("away")
 		}

@@ -140,6 +140,8 @@ func (b *base) identities() (sessions.Config, error) {
 }
 
 // serve runs the parts and both listeners until ctx ends or one of them fails.
+// drain ends what the HTTP server does not wait for; it is called more than
+// once, also at the same time, and returns when it is done.
 func (b *base) serve(ctx context.Context, router *httpkit.Router, drain func(), checks ...httpkit.Check) error {
 	defer b.pool.Close()
 	management := httpkit.NewManagement(b.metrics, append([]httpkit.Check{
@@ -182,6 +184,9 @@ func (b *base) serve(ctx context.Context, router *httpkit.Router, drain func(), 
 	management.Started()
 	b.Log.InfoContext(ctx, "serving", "address", b.Listener.Addr().String(), "management", b.Management.Addr().String())
 	err := listeners.Wait()
+	if drain != nil {
+		drain() // what was hijacked is not waited for by the listener
+	}
 	stopParts()
 	if err := errors.Join(err, running.Wait()); err != nil {
 		return fmt.Errorf("%s: %w", b.name, err)

@@ -1,0 +1,122 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/missionweave/server/client"
+	"github.com/missionweave/server/examples"
+	"github.com/missionweave/server/internal/demo"
+	"github.com/missionweave/server/internal/missionfile"
+	"github.com/missionweave/server/internal/server"
+)
+
+func newDemoCommand(app *App) *cobra.Command {
+	var mission, stack, data string
+	var limit time.Duration
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Carry out a Mission from its creation to human Approval",
+		Long: `Read a Mission from a YAML file and carry it out on a real server: as
+MissionOwner, Coordinator and Workers, each with a key and a client of its own,
+over HTTP and WebSocket. Every step is a signed Command, and everybody knows only
+the Events that the server sends. Anything unexpected ends the run with exit code
+1 and says what was expected.
+
+Without --stack it starts a server of its own, on a private PostgreSQL and NATS,
+verifies the database afterwards, and stops it.`,
+		Args: cobra.NoArgs,
+	}
+	app.UseSettings(cmd)
+	cmd.Flags().StringVar(&mission, "mission", "", "Mission file, by default "+examples.ReleaseName)
+	cmd.Flags().StringVar(&stack, "stack", "", "dev.json of a running server")
+	cmd.Flags().StringVar(&data, "data", "", "folder for the server of its own; by default one that is removed afterwards")
+	cmd.Flags().DurationVar(&limit, "limit", 5*time.Minute, "longest time the Mission may take")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		file, err := loadMission(mission)
+		if err != nil {
+			return Usagef("%w", err)
+		}
+		run := func(ctx context.Context, devFile string) error {
+			return app.demo(ctx, devFile, file, limit)
+		}
+		if stack != "" {
+			return run(cmd.Context(), stack)
+		}
+		return app.withOwnStack(cmd.Context(), data, run)
+	}
+	return cmd
+}
+
+func loadMission(path string) (*missionfile.File, error) {
+	if path == "" {
+		return missionfile.Parse(examples.ReleaseName, examples.Release)
+	}
+	return missionfile.Load(path)
+}
+
+func (a *App) demo(ctx context.Context, devFile string, file *missionfile.File, limit time.Duration) error {
+	stack, err := client.ReadDevStack(devFile)
+	if err != nil {
+		return Unavailable(err)
+	}
+	out := a.Out
+	if a.JSON {
+		out = io.Discard
+	}
+	summary, err := demo.Run(ctx, demo.Options{Stack: stack, File: file, Out: out, Color: isTerminal(out), Limit: limit})
+	if err != nil {
+		return err
+	}
+	if a.JSON {
+		return a.PrintJSON(summary)
+	}
+	return nil
+}
+
+// withOwnStack runs f against a dev stack that lives only as long as f.
+func (a *App) withOwnStack(ctx context.Context, data string, f func(ctx context.Context, devFile string) error) (err error) {
+	if data == "" {
+		if data, err = os.MkdirTemp("", "missionweave-demo-"); err != nil {
+			return fmt.Errorf("make a folder for the server: %w", err)
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(data)) }()
+	}
+	a.Settings.DataDir = data
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM)
+	defer stop()
+	_, _ = fmt.Fprintln(a.Err, "starting a server of its own (PostgreSQL, NATS, three services)")
+	dev, err := server.OpenDev(ctx, server.DevOptions{Settings: a.Settings, Log: a.Log})
+	if err != nil {
+		return devError(err)
+	}
+	serving, end := context.WithCancel(ctx)
+	defer end()
+	ready, stopped := make(chan struct{}), make(chan error, 1)
+	go func() { stopped <- dev.Run(serving, func() error { close(ready); return nil }) }()
+	select {
+	case err := <-stopped:
+		return err
+	case <-ready:
+	}
+	err = f(ctx, dev.Path)
+	if err == nil && !a.JSON {
+		err = a.verifyDatabase(ctx, dev.File.DatabaseURL, "")
+	}
+	end()
+	return errors.Join(err, <-stopped)
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd())) && os.Getenv("NO_COLOR") == ""
+}
