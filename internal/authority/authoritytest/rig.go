@@ -25,10 +25,12 @@ import (
 
 // Options change a Rig before it starts; each member may be zero.
 type Options struct {
-	// DatabaseURL is an empty migrated database, default a fresh one of ForTest.
-	Policy *authority.Policy
-	Events events.Options
-	Change func(*authority.Options)
+	// DatabaseURL is a migrated database without Organization, default a fresh
+	// one of ForTest.
+	DatabaseURL string
+	Policy      *authority.Policy
+	Events      events.Options
+	Change      func(*authority.Options)
 	// NATS starts publisher and hub on the test stack's NATS.
 	NATS bool
 }
@@ -39,9 +41,8 @@ type Rig struct {
 	T   testing.TB
 	Org *registrytest.Org
 
-	options Options
-	mu      sync.Mutex
-	epochs  map[string]int64
+	mu     sync.Mutex
+	epochs map[string]int64
 }
 
 // Replica is one Authority process.
@@ -58,7 +59,16 @@ type Replica struct {
 // Start founds an Organization and runs an Authority for it until the test ends.
 func Start(t testing.TB, options Options) *Rig {
 	t.Helper()
-	r := &Rig{T: t, Org: registrytest.New(t), options: options, epochs: map[string]int64{}}
+	r := &Rig{T: t, Org: registrytest.New(t), epochs: map[string]int64{}}
+	if options.DatabaseURL != "" {
+		founding := r.Org.Founding
+		r.Org = &registrytest.Org{DatabaseURL: options.DatabaseURL, Founding: founding}
+		r.Org.Pool = registrytest.NewPool(t, options.DatabaseURL)
+		r.Org.Directory, r.Org.Service = r.Org.Replica(t, nil)
+		if err := r.Org.Service.Bootstrap(t.Context(), founding); err != nil {
+			t.Fatalf("found the Organization: %v", err)
+		}
+	}
 	r.Replica = r.AddReplica(options)
 	return r
 }
