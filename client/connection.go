@@ -85,6 +85,11 @@ func (s *Session) serve(ctx context.Context, conn *websocket.Conn) error {
 		positions[group] = after
 	}
 	s.renewal = make(chan helloFrame, 1)
+	// Nothing of this connection counts before its own subscriptions do.
+	s.pending = make(map[string]string, len(positions))
+	for group := range positions {
+		s.pending[group] = "unsent"
+	}
 	s.mu.Unlock()
 	defer func() {
 		s.mu.Lock()
@@ -188,13 +193,11 @@ func (s *Session) take(ctx context.Context, conn *websocket.Conn, frame strictjs
 		}
 		return nil
 	case "PING":
-		if frame.Member("replyToNonce").Exists() {
+		if replyTo := frame.Member("replyToNonce"); replyTo.Exists() {
+			s.takePong(replyTo.Str())
 			return nil
 		}
-		return send(ctx, conn, map[string]any{
-			"protocolVersion": "0.1", "frameId": NewID(), "frameType": "PING", "nonce": nonce(),
-			"replyToNonce": frame.Member("nonce").Str(), "sentAt": Timestamp(s.c.opt.Now()),
-		})
+		return s.sendPing(ctx, conn, nonce(), frame.Member("nonce").Str())
 	case "ACK":
 		return s.takeWatermark(frame)
 	default:
@@ -212,8 +215,9 @@ func (s *Session) takeEvent(ctx context.Context, d Delivery) error {
 		w.answer <- commandAnswer{event: e}
 	}
 	after, subscribed := s.positions[e.GroupID]
+	_, pending := s.pending[e.GroupID]
 	s.mu.Unlock()
-	if !subscribed || e.Sequence <= after {
+	if !subscribed || pending || e.Sequence <= after {
 		return nil
 	}
 	select {
@@ -284,7 +288,8 @@ func (s *Session) takeWatermark(frame strictjson.Value) error {
 	for _, a := range frame.Member("acknowledgements").Items() {
 		group := a.Member("groupId").Str()
 		if sequence, ok := a.Member("sequence").Int(); ok {
-			if after, subscribed := s.positions[group]; subscribed && sequence > after {
+			_, pending := s.pending[group]
+			if after, subscribed := s.positions[group]; subscribed && !pending && sequence > after {
 				s.positions[group] = sequence
 			}
 		}

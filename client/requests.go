@@ -19,11 +19,44 @@ func (s *Session) Subscribe(ctx context.Context, groupID string, after int64) er
 	return s.sendSubscribe(ctx, conn, groupID, after)
 }
 
+// sendSubscribe puts a PING before the SUBSCRIBE. The server answers a Command
+// of a Group that is not subscribed with its Event at once, ahead of the Events
+// before it; up to the PING's answer such an Event may arrive, and must not be
+// taken for the subscription's next one.
 func (s *Session) sendSubscribe(ctx context.Context, conn *websocket.Conn, groupID string, after int64) error {
+	barrier := nonce()
+	s.mu.Lock()
+	s.pending[groupID] = barrier
+	s.mu.Unlock()
+	if err := s.sendPing(ctx, conn, barrier, ""); err != nil {
+		return err
+	}
 	return send(ctx, conn, map[string]any{
 		"protocolVersion": "0.1", "frameId": NewID(), "frameType": "SUBSCRIBE", "subscriptionId": NewID(),
 		"groups": []map[string]any{{"groupId": groupID, "afterSequence": after}},
 	})
+}
+
+// takePong ends what waited for the answer to a PING.
+func (s *Session) takePong(replyTo string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for group, barrier := range s.pending {
+		if barrier == replyTo {
+			delete(s.pending, group)
+		}
+	}
+}
+
+func (s *Session) sendPing(ctx context.Context, conn *websocket.Conn, own, replyTo string) error {
+	frame := map[string]any{
+		"protocolVersion": "0.1", "frameId": NewID(), "frameType": "PING", "nonce": own,
+		"sentAt": Timestamp(s.c.opt.Now()),
+	}
+	if replyTo != "" {
+		frame["replyToNonce"] = replyTo
+	}
+	return send(ctx, conn, frame)
 }
 
 // Acknowledge stores the Agent's Cursor in a Group: every Event up to sequence

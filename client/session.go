@@ -41,9 +41,12 @@ type Session struct {
 	epoch     int64
 	expires   time.Time
 	positions map[string]int64 // Group id -> last sequence handed over
-	waiting   map[string]*waiter
-	renewal   chan helloFrame
-	err       error
+	// pending Groups have been subscribed to, but what arrives may still answer an
+	// earlier frame: Group id -> nonce of the PING that went out in between.
+	pending map[string]string
+	waiting map[string]*waiter
+	renewal chan helloFrame
+	err     error
 }
 
 // waiter is a Command that has been sent and not been answered.
@@ -73,7 +76,7 @@ func (c *Client) OpenSession(ctx context.Context) (*Session, error) {
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	s := &Session{
 		c: c, cancel: cancel, done: make(chan struct{}), events: make(chan Delivery, eventBuffer),
-		connected: make(chan struct{}), positions: map[string]int64{}, waiting: map[string]*waiter{},
+		connected: make(chan struct{}), positions: map[string]int64{}, pending: map[string]string{}, waiting: map[string]*waiter{},
 	}
 	var conn *websocket.Conn
 	for attempt := 0; ; attempt++ {

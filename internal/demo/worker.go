@@ -120,9 +120,15 @@ func (w *worker) start(ctx context.Context, i *item) error {
 	if !w.owns(i) || i.state != "queued" || !w.board.ready(i) {
 		return nil
 	}
-	return w.command(ctx, client.Command{Kind: "work.start", WorkItemID: i.id}, map[string]any{
+	err := w.command(ctx, client.Command{Kind: "work.start", WorkItemID: i.id}, map[string]any{
 		"ownershipEpoch": i.owner.OwnershipEpoch, "executionLeaseSeconds": executionSeconds,
 	})
+	if err == nil {
+		// Events from before the start may still be on their way here, and must not
+		// start it again.
+		i.state = "active"
+	}
+	return err
 }
 
 // execute does the work under the lease that the Event opened. The first time

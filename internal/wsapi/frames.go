@@ -103,8 +103,8 @@ func (c *conn) answerEvent(document []byte, replayed bool) bool {
 	}
 	e.Sequence, _ = doc.Root().Member("sequence").Int()
 	if sub := c.alive(e.GroupID); sub != nil {
-		queued, _, _ := c.out.place(sub.lane)
-		if e.Sequence > sub.start && (!replayed || e.Sequence > queued) {
+		// What is still queued must not be overtaken: readers go by the sequence.
+		if _, sent, _ := c.out.place(sub.lane); e.Sequence > sub.start && (!replayed || e.Sequence > sent) {
 			sub.owed = max(sub.owed, e.Sequence)
 			return true
 		}
