@@ -81,12 +81,8 @@ func budgetIncreaseKind() Kind {
 			if s.parent, err = x.parent(x.Group); err != nil {
 				return err
 			}
-			err = overBudget("", s.parent.Ledger.CheckLimit(s.account.Ref, s.limit))
-			if refusal, ok := err.(*protocol.Error); ok {
-				// What the parent Group has left is not this Group's to know.
-				refusal.Details = nil
-			}
-			return err
+			// What the parent Group has left is not this Group's to know.
+			return undetailed(overBudget("", s.parent.Ledger.CheckLimit(s.account.Ref, s.limit)))
 		},
 		Emit: func(x *Ctx, p *budgetIncrease, s *increase) error {
 			increased := &BudgetIncreased{

@@ -169,6 +169,15 @@ func overBudget(reason string, err error) error {
 	return err
 }
 
+// undetailed takes the details from a refusal that is about another Group.
+func undetailed(err error) error {
+	var refusal *protocol.Error
+	if errors.As(err, &refusal) {
+		refusal.Details = nil
+	}
+	return err
+}
+
 // paused refuses what COMMANDS.md 7.2 forbids while the WorkItem's account or
 // an account above it, in whatever Group, is exhausted. Accounts of other
 // Groups are not named.

@@ -85,11 +85,10 @@ func (x *Ctx) checkCharge(w *WorkItem, delta budget.Vector) error {
 	g, ref := x.Group, w.Account()
 	for {
 		if err := g.Ledger.CheckCharge(ref, delta); err != nil {
-			err = overBudget("", err)
-			if refusal, ok := err.(*protocol.Error); ok && g != x.Group {
-				refusal.Details = nil
+			if g != x.Group {
+				return undetailed(overBudget("", err))
 			}
-			return err
+			return overBudget("", err)
 		}
 		up, ok := g.Ledger.Up()
 		if !ok {

@@ -25,14 +25,20 @@ func TestFailRefuses(t *testing.T) {
 		{"no Evidence", svf, cora, `{"reason": "broken", "evidence": []}`, ""},
 		{"Evidence that passed only", "INVALID_COMMAND:evidence_incomplete at P23", cora, failing("agent:cora", `"result": "passed"`), ""},
 		{"Evidence of another type", "INVALID_COMMAND:binding_mismatch at P18", cora, failing("agent:cora", `"type": "business_rule"`), ""},
-		{"an owner that does not execute", wleExec, "agent:wes work.fail",
-			strings.Replace(failing("agent:wes", ""), "{", `{"ownershipEpoch": 1, "executionLeaseId": "urn:lease:0",`, 1), ""},
+		{
+			"an owner that does not execute", wleExec, "agent:wes work.fail",
+			strings.Replace(failing("agent:wes", ""), "{", `{"ownershipEpoch": 1, "executionLeaseId": "urn:lease:0",`, 1), "",
+		},
 		{"a Worker's epoch without its lease", svf, "agent:wes work.fail", strings.Replace(failing("agent:wes", ""), "{", `{"ownershipEpoch": 1,`, 1), ""},
-		{"Evidence by another in Worker capacity", "AUTH_FORBIDDEN:signer at P17", "agent:wes work.fail",
-			strings.Replace(failing("agent:rita", ""), "{", `{"ownershipEpoch": 1, "executionLeaseId": "urn:lease:0",`, 1), ""},
+		{
+			"Evidence by another in Worker capacity", "AUTH_FORBIDDEN:signer at P17", "agent:wes work.fail",
+			strings.Replace(failing("agent:rita", ""), "{", `{"ownershipEpoch": 1, "executionLeaseId": "urn:lease:0",`, 1), "",
+		},
 		{"a failure code in lower case", svf, cora, strings.Replace(failing("agent:cora", ""), "{", `{"failureCode": "oops",`, 1), ""},
-		{"finished work", "INVALID_STATE_TRANSITION:state at P22", cora,
-			failing("agent:cora", `"workItemId": "work:gone", "subject": {"type": "work_item", "id": "work:gone"}`), "work=work:gone"},
+		{
+			"finished work", "INVALID_STATE_TRANSITION:state at P22", cora,
+			failing("agent:cora", `"workItemId": "work:gone", "subject": {"type": "work_item", "id": "work:gone"}`), "work=work:gone",
+		},
 	})
 }
 

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 )
 
 const (
@@ -54,8 +52,10 @@ func TestWorkerCommandsAreFenced(t *testing.T) {
 				{"unknown lease", wleExec, "agent:wes " + kind, strings.Replace(payload, "$lease", "urn:lease:zzz", 1), ""},
 				{"lease step before revision step", wleExec, "agent:wes " + kind, strings.Replace(payload, "$lease", "urn:lease:zzz", 1), "revision=99"},
 				{"revision too high", "REVISION_CONFLICT at P21", "agent:wes " + kind, payload, "revision=99"},
-				{"no epoch", map[bool]string{true: afRole, false: svf}[kind == "work.fail"], "agent:wes " + kind,
-					strings.Replace(payload, `"ownershipEpoch": 1, `, "", 1), ""},
+				{
+					"no epoch", map[bool]string{true: afRole, false: svf}[kind == "work.fail"], "agent:wes " + kind,
+					strings.Replace(payload, `"ownershipEpoch": 1, `, "", 1), "",
+				},
 				{"no lease", svf, "agent:wes " + kind, strings.Replace(payload, `"executionLeaseId": "$lease", `, "", 1), ""},
 				{"stale session", "AUTH_STALE_SESSION:stale_session at P13", "agent:wes " + kind, payload, "session=9"},
 			})
@@ -332,8 +332,10 @@ func TestSubmitRefuses(t *testing.T) {
 		{"failed Evidence only", "INVALID_COMMAND:evidence_incomplete at P23", wes, submit(`"result": "failed"`), ""},
 		{"no Evidence", svf, wes, `{"ownershipEpoch": 1, "executionLeaseId": "$lease", "artifactHashes": ["#1"], "evidence": []}`, ""},
 		{"no Artifact", svf, wes, strings.Replace(submit(""), `["#1"]`, "[]", 1), ""},
-		{"an Evidence id with two contents", "INVALID_COMMAND:identifier_in_use at P18", wes,
-			strings.Replace(submit(""), `}]}`, `}, {"@": "evidence", "method": "other"}]}`, 1), ""},
+		{
+			"an Evidence id with two contents", "INVALID_COMMAND:identifier_in_use at P18", wes,
+			strings.Replace(submit(""), `}]}`, `}, {"@": "evidence", "method": "other"}]}`, 1), "",
+		},
 	})
 }
 
@@ -411,5 +413,3 @@ func TestEmbeddingTheSameEvidenceAgainIsNoNewFact(t *testing.T) {
 	}
 	s.done()
 }
-
-var _ = cmp.Diff

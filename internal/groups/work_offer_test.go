@@ -29,8 +29,10 @@ func TestOfferRefuses(t *testing.T) {
 		{"a revision too low", "REVISION_CONFLICT at P21", cora, offering1(""), "revision=0"},
 		{"a candidate without Membership", "INVALID_COMMAND:candidate at P23", cora, `{"candidateAgentIds": ["agent:stranger"], "selectionBasis": "@basis"}`, ""},
 		{"a candidate without work.accept_offer", "INVALID_COMMAND:candidate at P23", cora, `{"candidateAgentIds": ["agent:otto"], "selectionBasis": "@basis"}`, ""},
-		{"a candidate without the capability", "INVALID_COMMAND:capability_mismatch at P23", cora,
-			offering1(`"contract": {"@": "contract", "contractVersion": 2, "requiredCapabilities": [{"id": "code.write", "version": "1.1.0"}]}`), ""},
+		{
+			"a candidate without the capability", "INVALID_COMMAND:capability_mismatch at P23", cora,
+			offering1(`"contract": {"@": "contract", "contractVersion": 2, "requiredCapabilities": [{"id": "code.write", "version": "1.1.0"}]}`), "",
+		},
 		{"a basis that is not eligible", "INVALID_COMMAND:selection_basis at P23", cora, offering1(`"selectionBasis": {"@": "basis", "authorizationEligible": false}`), ""},
 		{"a basis for other capabilities", "INVALID_COMMAND:selection_basis at P23", cora, offering1(`"selectionBasis": {"@": "basis", "requiredCapabilities": [{"id": "code.write", "version": "1.1.0"}]}`), ""},
 		{"a verified match no candidate holds", "INVALID_COMMAND:selection_basis at P23", cora, offering1(`"selectionBasis": {"@": "basis", "verifiedMatches": [{"id": "code.write", "version": "9.0.0"}]}`), ""},

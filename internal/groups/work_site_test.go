@@ -6,16 +6,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/missionweave/server/internal/protocol"
 	"github.com/missionweave/server/internal/protocol/strictjson"
 )
 
 // site is a running Mission for tests about work: olga owns it, cora
 // coordinates, wes and rita work, otto observes.
-type site struct {
-	*script
-	n int
-}
+type site struct{ *script }
 
 const siteSetup = `{
   "criterion": {"criterionId": "tests", "description": "All tests pass", "evidenceRequired": ["deterministic_test"]},
@@ -147,7 +143,6 @@ func (s *site) wait(seconds int) { s.now = s.now.Add(time.Duration(seconds) * ti
 
 func (s *site) g() *State                { return s.group["group:g"] }
 func (s *site) item(id string) *WorkItem { return s.g().WorkItems[id] }
-func (s *site) state(id, want string)    { s.t.Helper(); s.stateIs(id, want) }
 func (s *site) value(path string) string { v, _ := s.lookup(path); return v }
 func (s *site) keep(name, path string)   { s.known[name] = s.value(path) }
 func (s *site) lease(id string) string   { return s.item(id).Execution.LeaseID }
@@ -252,5 +247,3 @@ func refuseAll(t *testing.T, prepare func(*site), work string, cases []negative)
 		})
 	}
 }
-
-var _ = protocol.WorkOpen
