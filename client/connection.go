@@ -106,7 +106,7 @@ func (s *Session) serve(ctx context.Context, conn *websocket.Conn) error {
 			}
 		}
 		for _, w := range pending {
-			if err := sendCommand(ctx, conn, w.signed); err != nil {
+			if err := s.sendCommand(ctx, conn, w.signed); err != nil {
 				return err
 			}
 		}
@@ -264,7 +264,7 @@ func (s *Session) takeError(ctx context.Context, conn *websocket.Conn, frame str
 		pause, _ := again(e)
 		go func() {
 			if sleep(ctx, max(pause, s.c.opt.Retry.wait(1))) == nil {
-				_ = sendCommand(ctx, conn, refused.signed)
+				_ = s.sendCommand(ctx, conn, refused.signed)
 			}
 		}()
 		return nil

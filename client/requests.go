@@ -28,6 +28,8 @@ func (s *Session) sendSubscribe(ctx context.Context, conn *websocket.Conn, group
 	s.mu.Lock()
 	s.pending[groupID] = barrier
 	s.mu.Unlock()
+	s.sending.Lock()
+	defer s.sending.Unlock()
 	if err := s.sendPing(ctx, conn, barrier, ""); err != nil {
 		return err
 	}
@@ -93,7 +95,7 @@ func (s *Session) Command(ctx context.Context, cmd Command, payload any) (*Event
 	s.mu.Unlock()
 	if conn != nil {
 		// A failure here breaks the connection; the next one sends it again.
-		_ = sendCommand(ctx, conn, signed)
+		_ = s.sendCommand(ctx, conn, signed)
 	}
 	select {
 	case <-ctx.Done():
@@ -152,7 +154,9 @@ func (s *Session) closedError() error {
 }
 
 // sendCommand puts the signed bytes into a COMMAND frame unchanged.
-func sendCommand(ctx context.Context, conn *websocket.Conn, signed *SignedCommand) error {
+func (s *Session) sendCommand(ctx context.Context, conn *websocket.Conn, signed *SignedCommand) error {
+	s.sending.Lock()
+	defer s.sending.Unlock()
 	frame := make([]byte, 0, len(signed.Bytes)+160)
 	frame = append(frame, `{"command":`...)
 	frame = append(frame, signed.Bytes...)

@@ -34,6 +34,10 @@ type Session struct {
 	done   chan struct{}
 	events chan Delivery
 
+	// sending keeps a barrier and its SUBSCRIBE together, without a COMMAND in
+	// between.
+	sending sync.Mutex
+
 	mu        sync.Mutex
 	conn      *websocket.Conn
 	connected chan struct{} // closed while conn is usable
