@@ -32,6 +32,7 @@ import (
 	"github.com/missionweave/server/internal/registry"
 	"github.com/missionweave/server/internal/sessions"
 	"github.com/missionweave/server/internal/trust"
+	"github.com/missionweave/server/internal/wsapi"
 )
 
 // Options is what every service is started with.
@@ -43,6 +44,9 @@ type Options struct {
 	TLS *tls.Config
 	// Listener and Management are the two bound listeners; Run takes them over.
 	Listener, Management net.Listener
+	// Timing changes the times of the WebSocket binding; the zero value keeps
+	// them.
+	Timing wsapi.Timing
 	Log                  *slog.Logger
 }
 
