@@ -135,6 +135,30 @@ func checkState(x *Ctx) error {
 	return nil
 }
 
+// missionSources says in which Mission states a Command finds a row.
+var missionSources = func() map[string][]string {
+	m := map[string][]string{}
+	for _, t := range MissionTransitions {
+		m[t.Cause] = t.From
+	}
+	return m
+}()
+
+// missionRow is the state row of P22 for Commands on the Mission itself: the
+// table has a row for this Command in the Mission's state.
+func (x *Ctx) missionRow() error {
+	state := x.Group.Mission.State
+	switch {
+	case slices.Contains(missionSources[x.Command.Envelope.Kind], state):
+		return nil
+	case x.Group.Terminal():
+		return wrongState("mission_terminal", state)
+	case state == protocol.MissionActive:
+		return wrongState("mission_not_submitted", state)
+	}
+	return wrongState("mission_not_active", state)
+}
+
 // missionActive and missionOpen are the two state rows most kinds share.
 func missionActive(x *Ctx) error {
 	if x.Group.Mission.State != protocol.MissionActive {

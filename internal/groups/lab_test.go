@@ -197,8 +197,11 @@ func (l *lab) send(c command) (Decision, error) {
 		}
 		cmd.Docs = append(cmd.Docs, Document{Kind: d.Kind, SigningHash: hashOf(d.Value.Raw()), Principal: principal})
 	}
-	before := l.canonical()
+	before, minted := l.canonical(), l.minted
 	d, err := l.decide(cmd)
+	if !l.unchecked {
+		l.sameAgain(cmd, minted, d)
+	}
 	if got := l.canonical(); !l.unchecked && !maps.EqualFunc(before, got, bytes.Equal) {
 		l.t.Fatalf("deciding %s changed state", env.Kind)
 	}
@@ -207,6 +210,29 @@ func (l *lab) send(c command) (Decision, error) {
 	}
 	l.accept(d)
 	return d, nil
+}
+
+// sameAgain decides a Command once more: with the same ids minted the answer
+// must be the same, or the order of a map has leaked into the log.
+func (l *lab) sameAgain(cmd *Command, minted int, d Decision) {
+	l.t.Helper()
+	after := l.minted
+	l.minted = minted
+	again, _ := l.decide(cmd)
+	l.minted = after
+	if len(again.Drafts) != len(d.Drafts) {
+		l.t.Fatalf("%s: %d Events, then %d", cmd.Envelope.Kind, len(d.Drafts), len(again.Drafts))
+	}
+	for i := range d.Drafts {
+		for _, draft := range []*Draft{&d.Drafts[i], &again.Drafts[i]} {
+			if err := draft.Encode(); err != nil {
+				l.t.Fatalf("encode %s: %v", draft.Event.Kind, err)
+			}
+		}
+		if diff := cmp.Diff(d.Drafts[i].Event, again.Drafts[i].Event); diff != "" {
+			l.t.Fatalf("%s decided twice:\n%s", cmd.Envelope.Kind, diff)
+		}
+	}
 }
 
 // decide answers Needs, one thing at a time, until Decide is satisfied.
@@ -281,13 +307,47 @@ func (l *lab) accept(d Decision) {
 			g.TreeID = draft.TreeID
 			l.group[draft.GroupID] = g
 		}
+		before := l.states(g, draft)
 		if err := g.Apply(draft.Folded()); err != nil {
 			l.t.Fatalf("apply: %v", err)
 		}
+		l.checkTransition(draft, before, l.states(g, draft))
 		if draft.TreeID != "" {
 			l.mission[g.Mission.MissionID] = draft.GroupID
 		}
 		l.logs[draft.GroupID] = append(l.logs[draft.GroupID], b)
+	}
+}
+
+// states returns the states of the Mission and of the Draft's WorkItem.
+func (l *lab) states(g *State, draft *Draft) [2]string {
+	var s [2]string
+	if g.Mission != nil {
+		s[0] = g.Mission.State
+	}
+	if w := g.WorkItems[draft.Event.WorkItemID]; w != nil {
+		s[1] = w.State
+	}
+	return s
+}
+
+// checkTransition holds what an Event did to a state against the tables of
+// COMMANDS.md section 4.
+func (l *lab) checkTransition(draft *Draft, before, after [2]string) {
+	l.t.Helper()
+	kind := draft.Event.Kind
+	revised := eventKinds[kind].aggregate(draft.Folded()).Type
+	for i, table := range [][]Transition{MissionTransitions, WorkItemTransitions} {
+		if before[i] == after[i] && revised != [...]AggregateType{AggregateMission, AggregateWorkItem}[i] {
+			continue
+		}
+		if !slices.ContainsFunc(table, func(t Transition) bool {
+			from := before[i] == "" && len(t.From) == 0 || slices.Contains(t.From, before[i])
+			to := before[i] == after[i] && len(t.To) == 0 || slices.Contains(t.To, after[i])
+			return t.Event == kind && from && to
+		}) {
+			l.t.Fatalf("%s: no row from %q to %q", kind, before[i], after[i])
+		}
 	}
 }
 

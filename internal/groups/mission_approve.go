@@ -40,7 +40,7 @@ func missionKinds() []Kind {
 			Revision: func(x *Ctx, _ *missionRenew, _ *noScratch) int64 {
 				return x.Group.Revision(leaseAggregate(x.Group.CoordinatorLease.LeaseID))
 			},
-			State: func(x *Ctx, _ *missionRenew, _ *noScratch) error { return missionOpen(x) },
+			State: func(x *Ctx, _ *missionRenew, _ *noScratch) error { return x.missionRow() },
 			Values: func(x *Ctx, p *missionRenew, _ *noScratch) error {
 				bounds := x.World.Org.Leases.Coordinator
 				if err := leaseBounds(bounds, p.LeaseSeconds); err != nil {
@@ -153,7 +153,7 @@ func (s *State) childArtifacts() map[string]bool {
 }
 
 func missionSubmitState(x *Ctx, p *missionSubmit, _ *noScratch) error {
-	if err := missionActive(x); err != nil {
+	if err := x.missionRow(); err != nil {
 		return err
 	}
 	accepted := map[string]bool{}
@@ -237,12 +237,7 @@ func verdictKind(name, decision string, coApproval bool, emit func(*Ctx, *missio
 			return x.bindVerdict(&p.HumanApproval.Doc, approvalMissionFinal, decision)
 		},
 		Revision: missionRevision[missionVerdict, verdict],
-		State: func(x *Ctx, _ *missionVerdict, _ *verdict) error {
-			if x.Group.Mission.State != protocol.MissionAwaitingApproval {
-				return wrongState("mission_not_submitted", x.Group.Mission.State)
-			}
-			return nil
-		},
+		State:    func(x *Ctx, _ *missionVerdict, _ *verdict) error { return x.missionRow() },
 		Values: func(x *Ctx, p *missionVerdict, _ *verdict) error {
 			if p.HumanApproval != nil && !x.needsCoApproval() {
 				return invalid("not_applicable")

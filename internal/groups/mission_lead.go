@@ -76,7 +76,7 @@ func missionLeadKinds() []Kind {
 				return x.bindContext(p.ContextPackage, "")
 			},
 			Revision: missionRevision[assignCoordinator, assignment],
-			State:    func(x *Ctx, _ *assignCoordinator, _ *assignment) error { return missionOpen(x) },
+			State:    func(x *Ctx, _ *assignCoordinator, _ *assignment) error { return x.missionRow() },
 			Values:   assignValues,
 			Emit:     assignEmit,
 		}),
@@ -89,7 +89,7 @@ func missionLeadKinds() []Kind {
 			),
 		}, plan[extendDeadline, noScratch]{
 			Revision: missionRevision[extendDeadline, noScratch],
-			State:    func(x *Ctx, _ *extendDeadline, _ *noScratch) error { return missionOpen(x) },
+			State:    func(x *Ctx, _ *extendDeadline, _ *noScratch) error { return x.missionRow() },
 			Values: func(x *Ctx, p *extendDeadline, _ *noScratch) error {
 				m := x.Group.Mission
 				if leases.Compare(p.Deadline, m.Deadline) <= 0 {
@@ -123,7 +123,7 @@ func missionLeadKinds() []Kind {
 			Shape:      shape.Object(shape.Req("reason", shape.Text(4000))),
 		}, plan[missionCancel, noScratch]{
 			Revision: missionRevision[missionCancel, noScratch],
-			State:    func(x *Ctx, _ *missionCancel, _ *noScratch) error { return missionOpen(x) },
+			State:    func(x *Ctx, _ *missionCancel, _ *noScratch) error { return x.missionRow() },
 			Emit: func(x *Ctx, p *missionCancel, _ *noScratch) error {
 				return x.endOwnMission(ending{reason: p.Reason}, nil)
 			},
@@ -142,7 +142,7 @@ func missionLeadKinds() []Kind {
 			},
 			References: terminateReferences,
 			Revision:   missionRevision[missionTerminate, noScratch],
-			State:      func(x *Ctx, _ *missionTerminate, _ *noScratch) error { return missionOpen(x) },
+			State:      func(x *Ctx, _ *missionTerminate, _ *noScratch) error { return x.missionRow() },
 			Emit: func(x *Ctx, p *missionTerminate, _ *noScratch) error {
 				return x.endOwnMission(ending{failed: true, reason: p.Reason}, p.Evidence)
 			},
