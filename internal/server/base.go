@@ -47,7 +47,7 @@ type Options struct {
 	// Timing changes the times of the WebSocket binding; the zero value keeps
 	// them.
 	Timing wsapi.Timing
-	Log                  *slog.Logger
+	Log    *slog.Logger
 }
 
 // base is what the three services have in common.

@@ -15,4 +15,3 @@ func (r *Registry) Routes() []httpkit.Route { return r.router.Routes() }
 
 // Routes of the Authorization Service.
 func (z *Authz) Routes() []httpkit.Route { return z.router.Routes() }
-
