@@ -253,3 +253,30 @@ func TestActionApprovalDoesNotOpenTheStartGate(t *testing.T) {
 	s.must("human:olga "+answerKind, answering("approved", ""), "work=work:a")
 	s.refused("APPROVAL_REQUIRED:execution at P23", "agent:wes work.start", `{"ownershipEpoch": 1}`, "work=work:a")
 }
+
+func TestServedWorkSaysWhatItWaitsFor(t *testing.T) {
+	s := newSite(t)
+	gated(s)
+	clock := func(id string) WorkItemClock {
+		c, err := s.g().ClockOf(s.item(id), s.org, s.now, func(id string) (*State, error) { return s.group[id], nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	if got := clock("work:a"); got != (WorkItemClock{Gate: "awaiting_execution_approval"}) {
+		t.Errorf("%+v", got)
+	}
+	s.must("human:olga "+grantKindName, granting(`"expiresAt": "now+60s"`), "work=work:a")
+	if got := clock("work:a"); got != (WorkItemClock{}) {
+		t.Errorf("%+v", got)
+	}
+	s.wait(60)
+	if got := clock("work:a"); got.Gate == "" {
+		t.Errorf("%+v", got)
+	}
+	s.must("agent:wes "+recordUsage, usage(`"modelTokens": 1000`), "work=work:busy")
+	if got := clock("work:busy"); got != (WorkItemClock{Paused: true}) {
+		t.Errorf("%+v", got)
+	}
+}

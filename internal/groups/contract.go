@@ -182,24 +182,35 @@ func undetailed(err error) error {
 // an account above it, in whatever Group, is exhausted. Accounts of other
 // Groups are not named.
 func (x *Ctx) paused(w *WorkItem) error {
-	for g, ref := x.Group, w.Account(); ; {
-		if a, dims := g.Ledger.Paused(ref); a != nil {
-			err := protocol.NewError(protocol.CodeBudgetExceeded, "paused")
-			if g == x.Group {
-				err = err.WithDetail("account", a.Ref).WithDetail("dimensions", dims.Names())
-			}
-			return err
+	a, dims, own, err := pausedBy(x.Group, w, x.World.group)
+	if a == nil || err != nil {
+		return err
+	}
+	refusal := protocol.NewError(protocol.CodeBudgetExceeded, "paused")
+	if own {
+		refusal = refusal.WithDetail("account", a.Ref).WithDetail("dimensions", dims.Names())
+	}
+	return refusal
+}
+
+// pausedBy finds the first account from the WorkItem upward, over all Groups of
+// the tree, that is exhausted in a dimension running work consumes; nil when
+// none is. own says that it is of the WorkItem's own Group.
+func pausedBy(s *State, w *WorkItem, group func(id string) (*State, error)) (a *budget.Account, dims budget.Dimensions, own bool, err error) {
+	for g, ref := s, w.Account(); ; {
+		if a, dims = g.Ledger.Paused(ref); a != nil {
+			return a, dims, g == s, nil
 		}
 		up, ok := g.Ledger.Up()
 		if !ok {
-			return nil
+			return nil, 0, false, nil
 		}
-		parent, err := x.World.group(up.GroupID)
+		parent, err := group(up.GroupID)
 		if err != nil {
-			return err
+			return nil, 0, false, err
 		}
 		if parent == nil {
-			return &IntegrityError{Problem: "parent Group " + up.GroupID + " is gone"}
+			return nil, 0, false, &IntegrityError{Problem: "parent Group " + up.GroupID + " is gone"}
 		}
 		g, ref = parent, up.Account
 	}

@@ -116,3 +116,21 @@ func (x *Ctx) pass(w *WorkItem) (*ExecutionApproval, error) {
 	}
 	return nil, err
 }
+
+// gateWaiting is how a served WorkItem says that its start waits for somebody.
+const gateWaiting = "awaiting_execution_approval"
+
+// ClockOf computes what a served WorkItem says that depends on the clock and on
+// accounts of other Groups (COMMANDS.md 6.3, 7.2, 7.4); group looks those up.
+func (s *State) ClockOf(w *WorkItem, org *Organization, now time.Time, group func(id string) (*State, error)) (WorkItemClock, error) {
+	var c WorkItemClock
+	if !w.Unfinished() {
+		return c, nil
+	}
+	if g := s.GateOf(&w.Contract, org); w.State == protocol.WorkQueued && g.Required() && w.Opened(g, now) == nil {
+		c.Gate = gateWaiting
+	}
+	a, _, _, err := pausedBy(s, w, group)
+	c.Paused = a != nil
+	return c, err
+}

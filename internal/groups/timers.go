@@ -98,11 +98,16 @@ func (t *timers) next() (timer, bool) {
 	return timer{}, false
 }
 
+// maxSweep bounds the expiries one Sweep records, so that a Group that slept for
+// a long time does not become one enormous transaction; NextTimer still says
+// that more is due.
+const maxSweep = 2000
+
 // until returns what is due at now, in order, and leaves it in the queue: only
 // the Event that records an expiry takes it out.
 func (t *timers) until(now lexical.Instant) []timer {
 	var out []timer
-	for {
+	for len(out) < maxSweep {
 		e, ok := t.next()
 		if !ok || now.Before(e.due) {
 			break
