@@ -1,6 +1,9 @@
 package groups
 
 import (
+	"slices"
+	"strings"
+
 	"github.com/missionweave/server/internal/protocol"
 	"github.com/missionweave/server/internal/protocol/shape"
 )
@@ -196,4 +199,14 @@ func (k *Kind) governedBy(policy string) bool {
 		}
 	}
 	return false
+}
+
+// Kinds returns every Command kind that this server implements, by name.
+func Kinds() []Kind {
+	all := make([]Kind, 0, len(kinds))
+	for _, k := range kinds {
+		all = append(all, *k)
+	}
+	slices.SortFunc(all, func(a, b Kind) int { return strings.Compare(a.Kind, b.Kind) })
+	return all
 }

@@ -32,3 +32,5 @@
 // never writes through a pointer or slice of the old one, so that Drafts and
 // readers may keep what they were given.
 package groups
+
+//go:generate go run -C ../.. ./internal/docgen
