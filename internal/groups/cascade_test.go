@@ -226,3 +226,20 @@ func TestApprovedChildVerifiesItsParentWorkItem(t *testing.T) {
 	s.refused("INVALID_STATE_TRANSITION:work_unfinished at P22", "agent:cora mission.submit_for_approval", `{"artifactHashes": ["#1"]}`)
 	s.done()
 }
+
+func TestRootHumanOpensTheGateInAChildMission(t *testing.T) {
+	s := newSite(t)
+	s.child(failBlocks)
+	s.must("agent:dora membership.change", `{"member": {"type": "agent", "id": "agent:wes"}, "role": "worker"}`, "group:c")
+	s.must("agent:dora work.authorize", `{"contract": {"@": "contract", "goal": "Inner", "executionApproval": "human_required", "budget": {"modelTokenLimit": 100}}}`, "group:c", "work=work:x")
+	s.must("agent:dora work.offer", offering1(""), "group:c", "work=work:x")
+	s.keep("offer0", "createdOfferIds.0")
+	s.must("agent:wes work.accept_offer", `{"offerId": "$offer0"}`, "group:c", "work=work:x")
+	s.refused("APPROVAL_REQUIRED:execution at P23", "agent:wes work.start", `{"ownershipEpoch": 1}`, "group:c", "work=work:x")
+	inC := `{"@": "grant", "missionId": "mission:c", "groupId": "group:c", "workItemId": "work:x", "approver": {"type": "agent", "id": "agent:cora"}}`
+	s.refused(afRole, "agent:cora "+grantKindName, granting(`"approval": `+inC), "group:c", "work=work:x")
+	s.known["approval"] = "approval:1"
+	s.must("human:olga "+grantKindName, granting(`"approval": `+strings.Replace(inC, `{"type": "agent", "id": "agent:cora"}`, `{"type": "human", "id": "human:olga"}`, 1)), "group:c", "work=work:x")
+	s.must("agent:wes work.start", `{"ownershipEpoch": 1}`, "group:c", "work=work:x")
+	s.done()
+}

@@ -101,6 +101,10 @@ func (x *Ctx) checkCharge(w *WorkItem, delta budget.Vector) error {
 		if parent == nil {
 			return &IntegrityError{Problem: "parent Group " + up.GroupID + " is gone"}
 		}
+		if parent.Archived() {
+			// The charge would need an Event there, and an archived log is closed.
+			return wrongState("group_archived", "")
+		}
 		g, ref = parent, budget.MissionRef(g.Mission.MissionID)
 	}
 }

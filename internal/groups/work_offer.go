@@ -151,7 +151,7 @@ func basisHolds(b *protocol.SelectionBasis, c *protocol.WorkContract, candidates
 	for _, a := range candidates {
 		for _, match := range b.VerifiedMatches {
 			if !slices.ContainsFunc(a.Card.Capabilities, func(held protocol.Capability) bool {
-				return held.ID == match.ID && held.Version == match.Version
+				return leases.Satisfies(protocol.CapabilityRef{ID: held.ID, Version: held.Version}, match)
 			}) {
 				return false
 			}
