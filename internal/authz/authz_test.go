@@ -32,13 +32,17 @@ func TestKeySetHasTheKeysOfTokenServicesThatHaveNotEnded(t *testing.T) {
 
 	get := func() (keys map[string]authz.JWK) {
 		t.Helper()
-		resp, err := http.Get(srv.URL + "/.well-known/jwks.json")
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, srv.URL+"/.well-known/jwks.json", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := srv.Client().Do(req)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer resp.Body.Close()
 		body, err := io.ReadAll(resp.Body)
-		if err != nil || resp.StatusCode != 200 || resp.Header.Get("Cache-Control") != "public, max-age=60" {
+		if err != nil || resp.StatusCode != http.StatusOK || resp.Header.Get("Cache-Control") != "public, max-age=60" {
 			t.Fatalf("%d %v %s", resp.StatusCode, resp.Header, body)
 		}
 		var set struct {

@@ -472,7 +472,7 @@ func TestServerFinishesRequestsBeforeItEnds(t *testing.T) {
 	go func() { served <- srv.Serve(ctx, ln) }()
 	answered := make(chan string, 1)
 	go func() {
-		resp, err := http.Get("http://" + ln.Addr().String())
+		resp, err := http.DefaultClient.Do(request(t, "GET", "http://"+ln.Addr().String(), ""))
 		if err != nil {
 			answered <- err.Error()
 			return

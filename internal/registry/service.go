@@ -113,10 +113,8 @@ func (d *Directory) begin(ctx context.Context, tx Querier, by protocol.Actor) (*
 	if s.fault != nil {
 		return nil, s.fault
 	}
-	organizationID := ""
-	if s.view != nil {
-		organizationID = s.view.OrganizationID
-	} else if organizationID, _, err = readHead(ctx, tx); err != nil {
+	organizationID, _, err := readHead(ctx, tx)
+	if err != nil {
 		return nil, err
 	}
 	base, err := s.view.next(ctx, tx, organizationID, revision-1)

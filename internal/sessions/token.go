@@ -115,7 +115,7 @@ func read(view *registry.View, bearer string, now time.Time) (Identity, error) {
 		return identityKey(view, token, &c, now)
 	})
 	expired := errors.Is(err, jwt.ErrTokenExpired)
-	if err != nil && !(expired && onlyExpired(err)) {
+	if err != nil && (!expired || !onlyExpired(err)) {
 		return Identity{}, err
 	}
 	kind, err := kindOf(token)
