@@ -30,6 +30,9 @@ func authorize(x *Ctx) error {
 		}
 		return nil
 	}
+	if x.Capacity == CapacityDelegate && env.Actor == x.Group.CoordinatorActor() {
+		return forbid("grant_not_needed")
+	}
 	row, _ := k.capacity(x.Capacity)
 	if row.Scope != "" && !x.holds(row.Scope) {
 		return forbid("scope")

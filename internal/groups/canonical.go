@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/missionweave/server/internal/budget"
 	"github.com/missionweave/server/internal/protocol"
@@ -259,14 +258,10 @@ func sortedValues[V any](m map[string]V) []V {
 	return out
 }
 
-func dumpRecent(m map[protocol.Actor][]time.Time) []recentEntry {
+func dumpRecent(m map[protocol.Actor]*window) []recentEntry {
 	out := make([]recentEntry, 0, len(m))
-	for actor, times := range m {
-		e := recentEntry{Actor: actor, At: make([]int64, len(times))}
-		for i, t := range times {
-			e.At[i] = t.UnixMicro()
-		}
-		out = append(out, e)
+	for actor, w := range m {
+		out = append(out, recentEntry{Actor: actor, At: w.live()})
 	}
 	slices.SortFunc(out, func(a, b recentEntry) int {
 		return cmp.Or(cmp.Compare(a.Actor.Type, b.Actor.Type), cmp.Compare(a.Actor.ID, b.Actor.ID))
@@ -274,12 +269,10 @@ func dumpRecent(m map[protocol.Actor][]time.Time) []recentEntry {
 	return out
 }
 
-func loadRecent(entries []recentEntry) map[protocol.Actor][]time.Time {
-	m := make(map[protocol.Actor][]time.Time, len(entries))
+func loadRecent(entries []recentEntry) map[protocol.Actor]*window {
+	m := make(map[protocol.Actor]*window, len(entries))
 	for _, e := range entries {
-		for _, at := range e.At {
-			m[e.Actor] = append(m[e.Actor], time.UnixMicro(at).UTC())
-		}
+		m[e.Actor] = &window{at: e.At}
 	}
 	return m
 }

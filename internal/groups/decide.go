@@ -101,6 +101,7 @@ type Decision struct {
 // nor any State is changed; the same input gives the same answer, ids minted
 // aside.
 func Decide(w *World, c *Command) (Decision, error) {
+	w = w.whole()
 	x := &Ctx{
 		World: w, Command: c, Kind: kinds[c.Envelope.Kind],
 		Now: lexical.FormatMicros(w.Now),

@@ -78,10 +78,13 @@ func (x *Ctx) checkExtensions(raw protocol.Raw, envelope bool) error {
 // major version of it.
 func (x *Ctx) pins(uri string) bool {
 	majors := x.World.Org.Profiles[uri]
-	if majors == nil || x.Group == nil {
-		return false
+	var pinned []protocol.PinnedProfile
+	if p, ok := x.Command.Payload.(*missionCreate); ok {
+		pinned = p.PinnedProfiles
+	} else if x.Group != nil {
+		pinned = x.Group.Mission.PinnedProfiles
 	}
-	for _, p := range x.Group.Mission.PinnedProfiles {
+	for _, p := range pinned {
 		if p.ProfileURI == uri && majors[p.MajorVersion] {
 			return true
 		}

@@ -1,6 +1,7 @@
 package groups
 
 import (
+	"slices"
 	"time"
 
 	"github.com/missionweave/server/internal/leases"
@@ -89,32 +90,65 @@ func (e exceeded) refusal() error {
 	return err
 }
 
+// window holds when an actor acted lately, oldest first, in microseconds since
+// 1970. It keeps the last rateWindow before its newest entry, and no more than
+// maxRate entries, so that a hot Group without a limit does not grow one.
+type window struct {
+	at []int64
+	// from is the first entry that counts; those before it wait to be dropped
+	// together.
+	from int
+}
+
+// maxRate is the largest limit per minute that is told from none.
+const maxRate = 10_000
+
+// live are the entries that count.
+func (w *window) live() []int64 {
+	if w == nil {
+		return nil
+	}
+	return w.at[w.from:]
+}
+
+// remember adds an act. Clocks of two replicas may differ a little; the entries
+// stay in order all the same.
+func (w *window) remember(at time.Time) {
+	now := at.UnixMicro()
+	if n := len(w.at); n > w.from {
+		now = max(now, w.at[n-1])
+	}
+	for w.from < len(w.at) && (w.at[w.from] <= now-rateWindow.Microseconds() || len(w.at)-w.from >= maxRate) {
+		w.from++
+	}
+	if w.from > 64 && w.from > len(w.at)/2 {
+		w.at = append(w.at[:0], w.at[w.from:]...)
+		w.from = 0
+	}
+	w.at = append(w.at, now)
+}
+
 // rate counts an actor's recent acts against a limit per minute; 0 switches
 // the limit off.
-func (x *Ctx) rate(policy string, recent []time.Time, limit int) {
-	if limit == 0 {
+func (x *Ctx) rate(policy string, recent *window, limit int) {
+	if limit == 0 || limit > maxRate {
 		return
 	}
-	from := x.World.Now.Add(-rateWindow)
-	n := 0
-	for n < len(recent) && !recent[n].After(from) {
-		n++
-	}
-	if recent = recent[n:]; len(recent) >= limit {
+	acts, from := recent.live(), x.World.Now.Add(-rateWindow).UnixMicro()
+	n, _ := slices.BinarySearch(acts, from+1)
+	if acts = acts[n:]; len(acts) >= limit {
 		// The act that must leave the window before the next one fits.
-		free := recent[len(recent)-limit].Add(rateWindow)
+		free := time.UnixMicro(acts[len(acts)-limit]).Add(rateWindow)
 		x.over(policy, int64(limit), free.Sub(x.World.Now))
 	}
 }
 
-// remember adds an act to a rate's window and drops what has left it.
-func remember(recent []time.Time, at time.Time) []time.Time {
-	from := at.Add(-rateWindow)
-	n := 0
-	for n < len(recent) && !recent[n].After(from) {
-		n++
+// record remembers an actor's act in its window.
+func record(windows map[protocol.Actor]*window, actor protocol.Actor, at time.Time) {
+	w := windows[actor]
+	if w == nil {
+		w = &window{}
+		windows[actor] = w
 	}
-	// Nobody else holds the slice: appending in place keeps a busy Group, or one
-	// without a rate limit, from copying its window with every Message.
-	return append(recent[n:], at)
+	w.remember(at)
 }

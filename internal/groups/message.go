@@ -130,8 +130,7 @@ func messageEvents() []EventKind {
 				if err != nil {
 					return err
 				}
-				author := p.Message.Author
-				s.recentMessages[author] = remember(s.recentMessages[author], at)
+				record(s.recentMessages, p.Message.Author, at)
 				return s.storeMessage(ev, p.Message)
 			}),
 	)

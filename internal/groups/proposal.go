@@ -76,8 +76,7 @@ func proposalEvents() []EventKind {
 				proposal.key = contractKeyOf(proposal.ParentWorkItemID, &proposal.Contract)
 				s.Proposals[proposal.ProposalID] = proposal
 				s.track(proposal.key, proposal.ProposalID)
-				by := proposal.ProposedBy
-				s.recentProposals[by] = remember(s.recentProposals[by], at)
+				record(s.recentProposals, proposal.ProposedBy, at)
 				return nil
 			}),
 	}

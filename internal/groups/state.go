@@ -54,7 +54,7 @@ type State struct {
 	revisions map[Aggregate]int64
 	// recent holds, per actor, when it posted and proposed within the last
 	// minute before LastEventAt (COMMANDS.md 7.6).
-	recentMessages, recentProposals map[protocol.Actor][]time.Time
+	recentMessages, recentProposals map[protocol.Actor]*window
 	// contracts counts unfinished WorkItems and open Proposals per contract
 	// digest under a parent (duplicate_decomposition).
 	contracts map[contractKey]map[string]bool
@@ -206,8 +206,8 @@ func New() *State {
 		Overrides:       map[string]*Override{},
 		Ledger:          budget.New(),
 		revisions:       map[Aggregate]int64{},
-		recentMessages:  map[protocol.Actor][]time.Time{},
-		recentProposals: map[protocol.Actor][]time.Time{},
+		recentMessages:  map[protocol.Actor]*window{},
+		recentProposals: map[protocol.Actor]*window{},
 		contracts:       map[contractKey]map[string]bool{},
 		owned:           map[string]map[string]bool{},
 		offered:         map[string]map[string]bool{},

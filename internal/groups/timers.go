@@ -195,6 +195,7 @@ func (s *State) NextTimer() (at time.Time, ok bool) {
 // same locks, so that another Event that closed an object first is already in
 // the state.
 func Sweep(w *World, s *State) Decision {
+	w = w.whole()
 	x := &Ctx{World: w, Group: s, Now: lexical.FormatMicros(w.Now)}
 	x.out.init(x)
 	if s.Group == nil || s.Archived() {

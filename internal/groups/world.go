@@ -13,7 +13,8 @@ import (
 // says that the thing is known not to exist, a missing entry makes Decide
 // answer *Need.
 type World struct {
-	// Now is the one clock reading of this Command.
+	// Now is the one clock reading of this Command. Events spell times in
+	// microseconds, so what is finer is cut off before anything is decided.
 	Now time.Time
 	// Mint returns a fresh urn:uuid: UUIDv7 (COMMANDS.md D6).
 	Mint func() string
@@ -32,6 +33,17 @@ type World struct {
 	// CheckCard holds the keys of a new Agent Card against the Registry: reuse,
 	// alias, invalid point, lifted revocation. Its error is the refusal.
 	CheckCard func(*protocol.AgentCard) error
+}
+
+// whole returns the World with Now in whole microseconds.
+func (w *World) whole() *World {
+	cut := w.Now.Truncate(time.Microsecond)
+	if cut.Equal(w.Now) {
+		return w
+	}
+	c := *w
+	c.Now = cut
+	return &c
 }
 
 // Agent is what the Registry and the session service know of an Agent.
