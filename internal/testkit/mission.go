@@ -45,7 +45,7 @@ func (m *Mission) Creation() map[string]any {
 		"missionId": m.MissionID, "groupId": m.GroupID, "coordinatorAgentId": m.Coordinator.Principal().ID,
 		"title": "Test", "objective": "Show that it works.",
 		"definitionOfDone": []client.AcceptanceCriterion{{
-			CriterionID: "urn:test:criterion:1", Description: "It works.", EvidenceRequired: []string{"human_review"},
+			CriterionID: "works", Description: "It works.", EvidenceRequired: []string{"human_review"},
 		}},
 		"budget":   client.Budget{Currency: "EUR", FinancialLimit: &money, ModelTokenLimit: &tokens},
 		"deadline": client.Timestamp(time.Now().Add(24 * time.Hour)),
