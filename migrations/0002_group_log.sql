@@ -59,9 +59,9 @@ CREATE TABLE events (
 );
 ALTER TABLE events ALTER COLUMN document SET STORAGE EXTERNAL;
 ALTER TABLE events SET (toast_tuple_target = 8160);
--- One Event id, one Event: with it the signing hash is unique as well, because
--- the signed bytes contain the id.
-CREATE UNIQUE INDEX events_event_id ON events (tree_id, event_id);
+-- No index on event_id: the signed bytes contain groupId and sequence, so the
+-- primary key keeps Events, signing hashes and their records unique, and the
+-- fold refuses an id that its Group has used.
 
 -- Facts of the Organization that belong to no Group.
 CREATE TABLE org_events (
@@ -114,7 +114,7 @@ ALTER TABLE receipts SET (toast_tuple_target = 8160);
 -- this is one log per Organization, unique on the signing hash:
 --   * a signing hash belongs to one document kind (no two kinds share a
 --     structure), so places of different kinds cannot collide;
---   * Events are unique by event id, Commands by the receipt key;
+--   * Events are unique by Group and sequence, Commands by the receipt key;
 --   * a Command is either here or in receipts under another id never: whoever
 --     writes one holds the receipt key and looks at the other place.
 CREATE TABLE admissions (

@@ -169,6 +169,7 @@ func newRoot(app *App) *cobra.Command {
 		newHealthcheckCommand(app),
 		newConformanceCommand(app),
 		newVerifyCommand(app),
+		newBenchCommand(app),
 		newVersionCommand(app),
 	)
 	markUsageErrors(root)

@@ -110,7 +110,7 @@ func takenOf(pg *pgconn.PgError) error {
 		return &ReceiptExists{Detail: pg.Detail}
 	case "admissions_pkey", "admissions_record_id_key":
 		return fmt.Errorf("%w: %s", ErrAdmissionExists, pg.Detail)
-	case "groups_pkey", "groups_group_id", "groups_mission_id", "events_pkey", "events_event_id", "missions_mission":
+	case "groups_pkey", "groups_group_id", "groups_mission_id", "events_pkey", "missions_mission":
 		return &HeadMoved{}
 	case "agent_sessions_pkey":
 		return fmt.Errorf("%w: %s", ErrSessionMoved, pg.Detail)
@@ -146,10 +146,7 @@ func (s *Store) commitStepwise(ctx context.Context, conn *pgxpool.Conn, b *Batch
 
 // queue puts the statements of a batch in the order of its locks.
 func (s *Store) queue(q *pgx.Batch, b *Batch) error {
-	b.queueAgents(q)
-	if b.Registry > 0 {
-		q.Queue(sqlCheckRegistry, b.Registry)
-	}
+	b.queueWorld(q)
 	b.queueHeads(q)
 	if err := b.queueReceipts(q); err != nil {
 		return err
@@ -175,11 +172,15 @@ const (
 	sqlLockAgents = `SELECT CASE WHEN exclusive THEN pg_advisory_xact_lock(key)::text
 	ELSE pg_advisory_xact_lock_shared(key)::text END FROM unnest($1::bigint[], $2::boolean[]) AS t(key, exclusive)`
 
-	sqlCheckSessions = `SELECT mw_conflict('MW003', string_agg(c.agent_id, E'\n'))
-FROM unnest($1::text[], $2::bigint[], $3::timestamptz[]) AS c(agent_id, epoch, expires_at)
-LEFT JOIN agent_sessions s ON s.agent_id = c.agent_id
-WHERE coalesce(s.session_epoch, 0) <> c.epoch OR s.expires_at <> c.expires_at
-HAVING count(*) > 0`
+	// What else the decisions rest on: Registry revision and Session Epochs.
+	sqlCheckWorld = `SELECT mw_conflict(state, string_agg(detail, E'\n')) FROM (
+	SELECT 'MW005' AS state, '' AS detail FROM registry_head WHERE $4 > 0 AND revision <> $4
+	UNION ALL
+	SELECT 'MW003', c.agent_id
+	FROM unnest($1::text[], $2::bigint[], $3::timestamptz[]) AS c(agent_id, epoch, expires_at)
+	LEFT JOIN agent_sessions s ON s.agent_id = c.agent_id
+	WHERE coalesce(s.session_epoch, 0) <> c.epoch OR s.expires_at <> c.expires_at) moved
+GROUP BY state`
 
 	sqlCheckLoads = `SELECT mw_conflict('MW003', string_agg(c.agent_id, E'\n'))
 FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS c(agent_id, queued, active)
@@ -192,8 +193,6 @@ HAVING count(*) > 0`
 
 	sqlCheckActive = `SELECT mw_conflict('MW003', $1) WHERE
 	ARRAY(SELECT DISTINCT w.group_id FROM work_items w WHERE w.owner_id = $1 AND w.state = 'active' ORDER BY 1) <> $2::text[]`
-
-	sqlCheckRegistry = `SELECT mw_conflict('MW005', '') FROM registry_head WHERE revision <> $1`
 
 	sqlNewGroups = `INSERT INTO groups (tree_id, group_id, mission_id, root_mission_id, created_at, head_sequence)
 SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::timestamptz[], $6::bigint[])`
@@ -276,8 +275,8 @@ ON CONFLICT (tree_id, group_id) DO UPDATE SET sequence = excluded.sequence, form
 	state = excluded.state, created_at = excluded.created_at WHERE snapshots.sequence <= excluded.sequence`
 )
 
-func (b *Batch) queueAgents(q *pgx.Batch) {
-	if len(b.Agents) == 0 {
+func (b *Batch) queueWorld(q *pgx.Batch) {
+	if len(b.Agents) == 0 && b.Registry == 0 {
 		return
 	}
 	n := len(b.Agents)
@@ -292,8 +291,10 @@ func (b *Batch) queueAgents(q *pgx.Batch) {
 			loaded, queued, active = append(loaded, a.AgentID), append(queued, a.Load.Queued), append(active, a.Load.Active)
 		}
 	}
-	q.Queue(sqlLockAgents, keys, exclusive)
-	q.Queue(sqlCheckSessions, ids, epochs, expiries)
+	if n > 0 {
+		q.Queue(sqlLockAgents, keys, exclusive)
+	}
+	q.Queue(sqlCheckWorld, ids, epochs, expiries, b.Registry)
 	if len(loaded) > 0 {
 		q.Queue(sqlCheckLoads, loaded, queued, active, b.Now)
 	}

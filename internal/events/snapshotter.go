@@ -8,88 +8,99 @@ import (
 	"time"
 )
 
-// Snapshotter keeps snapshots near the heads of growing Groups. It folds a state
-// of its own from the database, so that nobody who decides Commands waits for a
-// dump, and it does so less often the longer the log is: the work stays
-// proportional to the Events.
+// Snapshotter keeps snapshots near the heads of Groups. It folds a state of its
+// own from the database, so that nobody who decides Commands waits for a dump.
+// Reading and dumping a state costs in proportion to the whole log, so a busy
+// Group gets a snapshot each time its log has about doubled, which keeps the
+// work proportional to the Events, and a fresh one when it has become quiet.
 type Snapshotter struct {
 	store *Store
 	log   *slog.Logger
 
 	mu    sync.Mutex
-	heads map[string]progress
-	wake  chan struct{}
+	heads map[string]growth
 }
 
-type progress struct{ head, snapshot int64 }
+// growth is how far a Group has come since its snapshot.
+type growth struct {
+	head, snapshot int64
+	at             time.Time
+}
+
+// mostGrowing bounds the Groups that are remembered.
+const mostGrowing = 10_000
 
 // NewSnapshotter makes a Snapshotter; Run does the work.
 func NewSnapshotter(store *Store, log *slog.Logger) *Snapshotter {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Snapshotter{store: store, log: log, heads: map[string]progress{}, wake: make(chan struct{}, 1)}
+	return &Snapshotter{store: store, log: log, heads: map[string]growth{}}
 }
 
-// due reports that the tail behind the snapshot has grown long.
-func (s *Store) due(head, snapshot int64) bool {
-	return head-snapshot >= max(s.options.SnapshotEvery, snapshot/4)
+// due reports that a Group wants a snapshot now.
+func (n *Snapshotter) due(g growth, now time.Time) bool {
+	tail, every := g.head-g.snapshot, n.store.options.SnapshotEvery
+	return tail >= every && (now.Sub(g.at) >= n.store.options.SnapshotQuiet || tail >= max(10*every, g.snapshot))
 }
 
-// Grown notes a Group's head. It never blocks.
+// Grown notes a Group's head; snapshot is the sequence of the snapshot its state
+// was loaded from. It never blocks.
 func (n *Snapshotter) Grown(groupID string, head, snapshot int64) {
-	if !n.store.due(head, snapshot) {
+	if head-snapshot < n.store.options.SnapshotEvery {
 		return
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if known, ok := n.heads[groupID]; ok && !n.store.due(head, known.snapshot) {
-		return
+	g, known := n.heads[groupID]
+	if !known && len(n.heads) >= mostGrowing {
+		for id := range n.heads { // any: it comes back with its next commit
+			delete(n.heads, id)
+			break
+		}
 	}
-	n.heads[groupID] = progress{head, snapshot}
-	select {
-	case n.wake <- struct{}{}:
-	default:
-	}
+	n.heads[groupID] = growth{max(g.head, head), max(g.snapshot, snapshot), time.Now()}
 }
 
 // Run writes snapshots until the context ends.
 func (n *Snapshotter) Run(ctx context.Context) error {
+	tick := time.NewTicker(min(n.store.options.SnapshotQuiet, 500*time.Millisecond))
+	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-n.wake:
+		case <-tick.C:
 		}
-		for {
-			groupID, ok := n.next()
-			if !ok || ctx.Err() != nil {
-				break
+		for _, groupID := range n.ripe() {
+			if ctx.Err() != nil {
+				return nil
 			}
 			if err := n.take(ctx, groupID); err != nil && !errors.Is(err, context.Canceled) {
 				n.log.Warn("no snapshot", "group", groupID, "err", err)
-				// The next commit on the Group tries again.
-				n.mu.Lock()
-				delete(n.heads, groupID)
-				n.mu.Unlock()
+				n.forget(groupID) // the next commit on the Group tries again
 			}
 		}
 	}
 }
 
-// next picks a Group whose snapshot is due.
-func (n *Snapshotter) next() (string, bool) {
+func (n *Snapshotter) ripe() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for id, p := range n.heads {
-		if n.store.due(p.head, p.snapshot) {
-			return id, true
-		}
-		if len(n.heads) > 10_000 {
-			delete(n.heads, id)
+	now := time.Now()
+	var ids []string
+	for id, g := range n.heads {
+		if n.due(g, now) {
+			ids = append(ids, id)
 		}
 	}
-	return "", false
+	return ids
+}
+
+func (n *Snapshotter) forget(groupID string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.heads, groupID)
 }
 
 func (n *Snapshotter) take(ctx context.Context, groupID string) error {
@@ -97,7 +108,7 @@ func (n *Snapshotter) take(ctx context.Context, groupID string) error {
 	if err != nil {
 		return err
 	}
-	if n.store.due(g.State.Head, g.SnapshotAt) {
+	if g.State.Head-g.SnapshotAt >= n.store.options.SnapshotEvery { // another process may have been here
 		snap, err := g.Dump(time.Now().UTC())
 		if err != nil {
 			return err
@@ -110,7 +121,7 @@ func (n *Snapshotter) take(ctx context.Context, groupID string) error {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	p := n.heads[groupID]
-	n.heads[groupID] = progress{max(p.head, g.State.Head), g.SnapshotAt}
+	known := n.heads[groupID]
+	n.heads[groupID] = growth{max(known.head, g.State.Head), g.SnapshotAt, known.at}
 	return nil
 }

@@ -22,9 +22,12 @@ type Options struct {
 	// CommitTimeout bounds the wait for a commit's answer, default 30 s; past it
 	// the outcome is settled like that of a lost connection.
 	CommitTimeout time.Duration
-	// SnapshotEvery is how many Events a Group may be ahead of its snapshot,
-	// default 2,000.
+	// SnapshotEvery is how many Events a quiet Group may be ahead of its snapshot,
+	// default 2,000; a busy one may be ahead by ten times as many, or by as many
+	// as the snapshot stands for. SnapshotQuiet is how long a Group must not have
+	// grown to count as quiet, default 2 s.
 	SnapshotEvery int64
+	SnapshotQuiet time.Duration
 	// Hooks are for tests.
 	Hooks Hooks
 }
@@ -60,6 +63,9 @@ func Open(ctx context.Context, url string, options Options) (*Store, error) {
 	}
 	if options.SnapshotEvery <= 0 {
 		options.SnapshotEvery = 2000
+	}
+	if options.SnapshotQuiet <= 0 {
+		options.SnapshotQuiet = 2 * time.Second
 	}
 	s := &Store{options: options, hooks: options.Hooks, trees: newTreeCache(100_000)}
 	var err error

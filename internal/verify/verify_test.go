@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/missionweave/server/internal/authority/authoritytest"
 	"github.com/missionweave/server/internal/devstack"
@@ -24,7 +25,7 @@ func TestMain(m *testing.M) {
 // history is a database with a finished Mission and one that runs.
 func history(t *testing.T) (*authoritytest.Rig, *authoritytest.Mission, *authoritytest.Mission) {
 	t.Helper()
-	r := authoritytest.Start(t, authoritytest.Options{Events: events.Options{SnapshotEvery: 5}})
+	r := authoritytest.Start(t, authoritytest.Options{Events: events.Options{SnapshotEvery: 5, SnapshotQuiet: time.Millisecond}})
 	owner, coordinator, worker := registrytest.Human("mission-owner"), r.AddAgent("coordinator"), r.AddAgent("worker")
 	done := r.NewMission(owner, coordinator)
 	done.Join(worker, "worker")
@@ -39,6 +40,11 @@ func history(t *testing.T) (*authoritytest.Rig, *authoritytest.Mission, *authori
 	}
 	if _, err := r.Store.SetCursor(t.Context(), running.GroupID, worker.Principal, 2); err != nil {
 		t.Fatal(err)
+	}
+	for snapshots := 0; snapshots < 2; {
+		if err := r.Org.Pool.QueryRow(t.Context(), "SELECT count(*) FROM snapshots").Scan(&snapshots); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return r, done, running
 }

@@ -1,0 +1,281 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"text/tabwriter"
+	"time"
+
+	"github.com/missionweave/server/internal/authority"
+	"github.com/missionweave/server/internal/protocol"
+)
+
+// Options say what to measure.
+type Options struct {
+	// DataDir holds the private database; "" makes a temporary one.
+	DataDir string
+	// Groups and Clients span the table.
+	Groups, Clients []int
+	// Duration is how long each cell runs.
+	Duration time.Duration
+	// Lanes is the Authority's, 0 for its default.
+	Lanes int
+	// NATS publishes meanwhile.
+	NATS   bool
+	Logger *slog.Logger
+}
+
+// Cell is one measurement.
+type Cell struct {
+	Groups      int     `json:"groups"`
+	Clients     int     `json:"clients"`
+	PerSecond   float64 `json:"commandsPerSecond"`
+	P50         float64 `json:"p50Ms"`
+	P99         float64 `json:"p99Ms"`
+	PerRound    float64 `json:"commandsPerTransaction"`
+	Insert      float64 `json:"bareInsertPerSecond"`
+	Limit       float64 `json:"verifySignInsertPerSecond"`
+	OfInsert    float64 `json:"ofBareInsert"`
+	OfLimit     float64 `json:"ofVerifySignInsert"`
+	CommandSize int     `json:"commandBytes"`
+	EventSize   int     `json:"eventBytes"`
+}
+
+// Report is all cells.
+type Report struct {
+	Cells []Cell `json:"cells"`
+}
+
+// WriteTo prints the table.
+func (r *Report) WriteTo(w io.Writer) (int64, error) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "groups\tclients\tcommands/s\tp50 ms\tp99 ms\tper tx\tbare insert/s\tof it\tverify+sign+insert/s\tof it\t")
+	for _, c := range r.Cells {
+		fmt.Fprintf(t, "%d\t%d\t%.0f\t%.1f\t%.1f\t%.1f\t%.0f\t%.0f %%\t%.0f\t%.0f %%\t\n",
+			c.Groups, c.Clients, c.PerSecond, c.P50, c.P99, c.PerRound, c.Insert, 100*c.OfInsert, c.Limit, 100*c.OfLimit)
+	}
+	return 0, t.Flush()
+}
+
+// Run measures every cell. progress is called after each and may be nil.
+func Run(ctx context.Context, options Options, progress func(Cell)) (*Report, error) {
+	if options.DataDir == "" {
+		dir, err := os.MkdirTemp("", "missionweave-bench-")
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = os.RemoveAll(dir) }()
+		if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // the database account passes through
+			return nil, err
+		}
+		options.DataDir = dir
+	}
+	s, err := newStand(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	report := &Report{}
+	for _, groups := range options.Groups {
+		targets, err := s.missions(ctx, groups)
+		if err != nil {
+			return nil, err
+		}
+		for _, clients := range options.Clients {
+			cell, err := s.measure(ctx, targets, clients, options.Duration)
+			if err != nil {
+				return nil, err
+			}
+			report.Cells = append(report.Cells, cell)
+			if progress != nil {
+				progress(cell)
+			}
+		}
+	}
+	return report, nil
+}
+
+// warmUp is run before each measurement and not counted.
+const warmUp = 300 * time.Millisecond
+
+// measure runs clients that each send one Command after another, then the two
+// bare loops on the bytes that came of it.
+func (s *stand) measure(ctx context.Context, targets []*target, clients int, d time.Duration) (Cell, error) {
+	warm, err := s.load(ctx, targets, clients, warmUp, 20_000)
+	if err != nil {
+		return Cell{}, err
+	}
+	got, err := s.load(ctx, targets, clients, d, max(2000, int(warm.perSecond*1.5*d.Seconds())))
+	if err != nil {
+		return Cell{}, err
+	}
+	c := Cell{
+		Groups: len(targets), Clients: clients, PerSecond: got.perSecond, P50: got.quantile(0.5), P99: got.quantile(0.99),
+		PerRound: got.perRound, CommandSize: len(got.pairs[0].command), EventSize: len(got.pairs[0].event),
+	}
+	size := max(1, int(math.Round(got.perRound)))
+	workers := min(s.lanes, clients)
+	if c.Insert, err = s.bare(ctx, got.pairs, size, workers, d/2, nil); err != nil {
+		return c, err
+	}
+	if c.Limit, err = s.bare(ctx, got.pairs, size, workers, d/2, s.verifyAndSign); err != nil {
+		return c, err
+	}
+	c.OfInsert, c.OfLimit = c.PerSecond/c.Insert, c.PerSecond/c.Limit
+	return c, nil
+}
+
+// pair is a Command and the Event it caused.
+type pair struct{ command, event []byte }
+
+// load is what a run of clients gave.
+type load struct {
+	perSecond, perRound float64
+	latencies           []time.Duration
+	pairs               []pair
+}
+
+func (l *load) quantile(q float64) float64 {
+	if len(l.latencies) == 0 {
+		return 0
+	}
+	return float64(l.latencies[int(q*float64(len(l.latencies)-1))]) / float64(time.Millisecond)
+}
+
+// load signs most Commands and has clients send them for d.
+func (s *stand) load(ctx context.Context, targets []*target, clients int, d time.Duration, most int) (*load, error) {
+	most = min(most, 200_000)
+	bodies := make([][]byte, most)
+	if err := s.everyCore(most, func(i int) (err error) {
+		bodies[i], err = targets[i%len(targets)].post(i)
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*d+time.Minute)
+	defer cancel()
+	var next atomic.Int64
+	var mu sync.Mutex
+	var failed error
+	out := &load{}
+	before := s.service.Stats()
+	began := time.Now()
+	var wg sync.WaitGroup
+	for range clients {
+		wg.Go(func() {
+			var took []time.Duration
+			var pairs []pair
+			for time.Since(began) < d {
+				i := int(next.Add(1)) - 1
+				if i >= most {
+					break
+				}
+				at := time.Now()
+				res, err := s.service.Submit(ctx, authority.Submission{Body: bodies[i], Peer: "bench"})
+				if err != nil {
+					mu.Lock()
+					failed = refusal(err)
+					mu.Unlock()
+					break
+				}
+				took = append(took, time.Since(at))
+				if len(pairs) < 4000/clients {
+					pairs = append(pairs, pair{bodies[i], res.Events[0]})
+				}
+			}
+			mu.Lock()
+			out.latencies, out.pairs = append(out.latencies, took...), append(out.pairs, pairs...)
+			mu.Unlock()
+		})
+	}
+	wg.Wait()
+	elapsed := time.Since(began)
+	if failed != nil {
+		return nil, failed
+	}
+	after := s.service.Stats()
+	slices.Sort(out.latencies)
+	out.perSecond = float64(len(out.latencies)) / elapsed.Seconds()
+	out.perRound = float64(after.Accepted-before.Accepted) / float64(max(1, after.Rounds-before.Rounds))
+	return out, nil
+}
+
+func refusal(err *protocol.Error) error { return fmt.Errorf("bench: a Command was refused: %w", err) }
+
+// everyCore runs n jobs on all cores.
+func (s *stand) everyCore(n int, job func(int) error) error {
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	errs := make([]error, s.cores)
+	for w := range s.cores {
+		wg.Go(func() {
+			for {
+				i := int(next.Add(1)) - 1
+				if i >= n || errs[w] != nil {
+					return
+				}
+				errs[w] = job(i)
+			}
+		})
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bare inserts the pairs in transactions of size rows for d and returns rows per
+// second; work is done for each pair before.
+func (s *stand) bare(ctx context.Context, pairs []pair, size, workers int, d time.Duration, work func(pair) error) (float64, error) {
+	if _, err := s.store.Reader().Exec(ctx, `CREATE UNLOGGED TABLE IF NOT EXISTS bench_drop (x int);
+		DROP TABLE IF EXISTS bench_rows; CREATE TABLE bench_rows (worker int, sequence bigint, event bytea, command bytea, PRIMARY KEY (worker, sequence));
+		ALTER TABLE bench_rows ALTER COLUMN event SET STORAGE EXTERNAL, ALTER COLUMN command SET STORAGE EXTERNAL;
+		ALTER TABLE bench_rows SET (toast_tuple_target = 8160)`); err != nil {
+		return 0, err
+	}
+	var total atomic.Int64
+	var wg sync.WaitGroup
+	errs := make([]error, workers)
+	began := time.Now()
+	for w := range workers {
+		wg.Go(func() {
+			sequence := int64(0)
+			for i := w * 97; time.Since(began) < d; i += size {
+				sequences, events, commands := make([]int64, size), make([][]byte, size), make([][]byte, size)
+				for k := range size {
+					p := pairs[(i+k)%len(pairs)]
+					if work != nil {
+						if errs[w] = work(p); errs[w] != nil {
+							return
+						}
+					}
+					sequence++
+					sequences[k], events[k], commands[k] = sequence, p.event, p.command
+				}
+				if _, errs[w] = s.store.Reader().Exec(ctx, `INSERT INTO bench_rows SELECT $1, * FROM unnest($2::bigint[], $3::bytea[], $4::bytea[])`,
+					w, sequences, events, commands); errs[w] != nil {
+					return
+				}
+				total.Add(int64(size))
+			}
+		})
+	}
+	wg.Wait()
+	elapsed := time.Since(began)
+	for _, err := range errs {
+		if err != nil {
+			return 0, err
+		}
+	}
+	return float64(total.Load()) / elapsed.Seconds(), nil
+}
