@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"strings"
@@ -151,6 +152,11 @@ func (m *mutation) applyCard(ctx context.Context, document []byte, signingHash s
 // has it registered. It returns the signed bytes. v has passed the shape of a
 // card without signature.
 func (s *Service) RegisterCard(ctx context.Context, author Author, v strictjson.Value) ([]byte, error) {
+	if w := author.Write; w != nil {
+		if err := w.Unused(ctx, s.cfg.Pool); err != nil {
+			return nil, err
+		}
+	}
 	view, err := s.cfg.Directory.Current(ctx)
 	if err != nil {
 		return nil, err
@@ -160,7 +166,7 @@ func (s *Service) RegisterCard(ctx context.Context, author Author, v strictjson.
 		return nil, err
 	}
 	now := s.cfg.Now()
-	if perr := CheckCard(view, &card, now, s.cfg.Future); perr != nil {
+	if perr := CheckCard(view, &card, now, s.cfg.Future); perr != nil && !s.isPresent(view, &card, v) {
 		return nil, perr
 	}
 	document, err := s.signCard(view, v)
@@ -169,11 +175,6 @@ func (s *Service) RegisterCard(ctx context.Context, author Author, v strictjson.
 	}
 	if s.cfg.Submit == nil {
 		return document, s.RegisterSignedCard(ctx, author, document)
-	}
-	if w := author.Write; w != nil {
-		if err := w.Unused(ctx, s.cfg.Pool); err != nil {
-			return nil, err
-		}
 	}
 	command, err := s.cardCommand(document, author.Write, now)
 	if err != nil {
@@ -189,6 +190,18 @@ func (s *Service) RegisterCard(ctx context.Context, author Author, v strictjson.
 	}
 	s.follow(ctx)
 	return document, nil
+}
+
+// isPresent reports whether exactly this card is registered already: by a body
+// whose answer was lost. The Authority then answers with the receipt, or refuses
+// the version to a body that is a new one.
+func (s *Service) isPresent(view *View, card *protocol.AgentCard, v strictjson.Value) bool {
+	present, ok := view.Agent(card.AgentID)
+	if !ok || present.Version != card.CardVersion || s.cfg.Submit == nil {
+		return false
+	}
+	document, err := s.signCard(view, v)
+	return err == nil && bytes.Equal(document, present.Document)
 }
 
 // signCard signs and then verifies what it signed: a card whose issuedAt our key
