@@ -166,6 +166,7 @@ func newRoot(app *App) *cobra.Command {
 		newInitCommand(app),
 		newMigrateCommand(app),
 		newConfigCommand(app),
+		newDoctorCommand(app),
 		newHealthcheckCommand(app),
 		newConformanceCommand(app),
 		newVerifyCommand(app),
