@@ -94,7 +94,11 @@ func archiveValues(x *Ctx, p *groupArchive, _ *noScratch) error {
 			return invalid("snapshot_events")
 		}
 	}
-	hash, err := g.StateHash()
+	messages, err := x.World.messageDocs(g)
+	if err != nil {
+		return err
+	}
+	hash, err := g.StateHash(messages)
 	if err != nil {
 		return err
 	}
@@ -120,9 +124,11 @@ func archiveValues(x *Ctx, p *groupArchive, _ *noScratch) error {
 }
 
 // DraftSnapshot is the unsigned snapshot that would archive the Group as it
-// stands.
-func (s *State) DraftSnapshot(snapshotID string, createdBy protocol.Actor, createdAt string) (protocol.GroupSnapshot, error) {
-	hash, err := s.StateHash()
+// stands; messages are its Message documents.
+func (s *State) DraftSnapshot(snapshotID string, createdBy protocol.Actor, createdAt string,
+	messages []protocol.Message,
+) (protocol.GroupSnapshot, error) {
+	hash, err := s.StateHash(messages)
 	if err != nil {
 		return protocol.GroupSnapshot{}, err
 	}

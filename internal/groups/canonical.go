@@ -15,7 +15,7 @@ import (
 )
 
 // stateFormat is raised when a dump of an older program must not be read.
-const stateFormat = 1
+const stateFormat = 2
 
 // stateDump is a State as data: every fact, in an order that depends on
 // nothing but the facts. Indexes are left out and made again by ParseState.
@@ -29,7 +29,7 @@ type stateDump struct {
 	CoordinatorLease *protocol.Lease                    `json:"coordinatorLease,omitempty"`
 	Memberships      []*protocol.Membership             `json:"memberships"`
 	Conversations    []*protocol.Conversation           `json:"conversations"`
-	Messages         []*Message                         `json:"messages"`
+	Messages         messageDump                        `json:"messages"`
 	Proposals        []*Proposal                        `json:"proposals"`
 	WorkItems        []*WorkItem                        `json:"workItems"`
 	Evidence         []*Signed[protocol.Evidence]       `json:"evidence"`
@@ -43,7 +43,6 @@ type stateDump struct {
 	Accounts         []budget.Entry                     `json:"accounts"`
 	FollowUps        []FollowUp                         `json:"followUps"`
 	ChildGroups      []string                           `json:"childGroups"`
-	Redacted         []int64                            `json:"redacted"`
 	Revisions        []revisionEntry                    `json:"revisions"`
 	RecentMessages   []recentEntry                      `json:"recentMessages"`
 	RecentProposals  []recentEntry                      `json:"recentProposals"`
@@ -86,7 +85,7 @@ func (s *State) Canonical() ([]byte, error) {
 		Mission: s.Mission, Group: s.Group, CoordinatorLease: s.CoordinatorLease,
 		Memberships:     s.SortedMemberships(),
 		Conversations:   sortedValues(s.Conversations),
-		Messages:        sortedValues(s.Messages),
+		Messages:        s.dumpMessages(),
 		Proposals:       sortedValues(s.Proposals),
 		WorkItems:       sortedValues(s.WorkItems),
 		Evidence:        sortedValues(s.Evidence),
@@ -99,10 +98,6 @@ func (s *State) Canonical() ([]byte, error) {
 		RecentMessages: dumpRecent(s.recentMessages), RecentProposals: dumpRecent(s.recentProposals),
 		Events: s.events.dump(),
 	}
-	for seq := range s.redacted {
-		d.Redacted = append(d.Redacted, seq)
-	}
-	slices.Sort(d.Redacted)
 	for a, rev := range s.revisions {
 		d.Revisions = append(d.Revisions, revisionEntry{a.Type, a.ID, rev})
 	}
@@ -148,8 +143,8 @@ func ParseState(b []byte) (*State, error) {
 	for _, c := range d.Conversations {
 		s.Conversations[c.ConversationID] = c
 	}
-	for _, m := range d.Messages {
-		s.Messages[m.MessageID] = m
+	if err := s.loadMessages(d.Messages); err != nil {
+		return nil, err
 	}
 	for _, p := range d.Proposals {
 		s.Proposals[p.ProposalID] = p
@@ -173,9 +168,6 @@ func ParseState(b []byte) (*State, error) {
 	s.FollowUps, s.childGroups = d.FollowUps, d.ChildGroups
 	if s.Ledger, err = budget.Load(d.Accounts); err != nil {
 		return nil, err
-	}
-	for _, seq := range d.Redacted {
-		s.redacted[seq] = true
 	}
 	for _, r := range d.Revisions {
 		s.revisions[Aggregate{r.Type, r.ID}] = r.Revision

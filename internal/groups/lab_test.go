@@ -124,9 +124,10 @@ func (l *lab) world() *World {
 	return &World{
 		Now: l.now, Mint: l.mint, Org: l.org,
 		Agents: map[string]*Agent{}, Groups: map[string]*State{}, Missions: map[string]string{},
-		KeyBound:  func(p protocol.Actor) bool { return l.human[p.ID] },
-		KeyLive:   func(string, protocol.Actor) bool { return true },
-		CheckCard: func(*protocol.AgentCard) error { return nil },
+		MessageDocs: map[string][]protocol.Message{},
+		KeyBound:    func(p protocol.Actor) bool { return l.human[p.ID] },
+		KeyLive:     func(string, protocol.Actor) bool { return true },
+		CheckCard:   func(*protocol.AgentCard) error { return nil },
 	}
 }
 
@@ -252,6 +253,9 @@ func (l *lab) decide(cmd *Command) (Decision, error) {
 		}
 		for _, id := range need.Groups {
 			w.Groups[id] = l.group[id]
+		}
+		for _, id := range need.MessageDocs {
+			w.MessageDocs[id] = l.messageDocs(id)
 		}
 		for _, id := range need.Missions {
 			w.Missions[id] = l.mission[id]
@@ -424,17 +428,29 @@ func (l *lab) refold() {
 		for _, part := range []struct{ a, b any }{
 			{again.owned, read.owned}, {again.offered, read.offered}, {again.contracts, read.contracts},
 			{again.leaseOwners, read.leaseOwners}, {again.attributed, read.attributed}, {again.revisions, read.revisions},
-			{again.events, read.events},
+			{again.events, read.events}, {again.Messages, read.Messages}, {again.redacted, read.redacted},
 		} {
 			if diff := cmp.Diff(part.a, part.b, opts); diff != "" {
 				l.t.Fatalf("index of %s read back differs:\n%s", id, diff)
 			}
 		}
-		if _, err := read.StateHash(); err != nil {
+		messages := l.messageDocs(id)
+		if _, err := read.StateHash(messages); err != nil {
 			l.t.Fatalf("state hash: %v", err)
 		}
-		checkServed(l.t, read)
+		checkServed(l.t, read, messages)
 	}
+}
+
+// messageDocs reads the Message documents of a Group's log.
+func (l *lab) messageDocs(groupID string) []protocol.Message {
+	var docs []protocol.Message
+	for _, b := range l.logs[groupID] {
+		if m := decodeStored(l.t, b).MessageDoc(); m != nil {
+			docs = append(docs, *m)
+		}
+	}
+	return docs
 }
 
 func decodeStored(t testing.TB, b []byte) *Event {
@@ -451,7 +467,7 @@ func decodeStored(t testing.TB, b []byte) *Event {
 }
 
 // checkServed holds every served document against its normative structure.
-func checkServed(t testing.TB, s *State) {
+func checkServed(t testing.TB, s *State, messages []protocol.Message) {
 	t.Helper()
 	check := func(kind protocol.DocumentKind, v any) {
 		t.Helper()
@@ -476,8 +492,8 @@ func checkServed(t testing.TB, s *State) {
 	for _, c := range s.Conversations {
 		check(protocol.KindConversation, c)
 	}
-	for _, m := range s.Messages {
-		check(protocol.KindMessage, &m.Message)
+	for i := range messages {
+		check(protocol.KindMessage, &messages[i])
 	}
 	for _, w := range s.WorkItems {
 		doc, err := w.Served(WorkItemClock{})

@@ -80,7 +80,7 @@ func messageKinds() []Kind {
 					MessageID: p.MessageID,
 					Message: protocol.Message{
 						MessageID: p.MessageID, MissionID: x.Group.Mission.MissionID, GroupID: x.Group.GroupID,
-						ConversationID: x.Conversation.ConversationID, Author: x.Actor(), Kind: "message",
+						ConversationID: x.Conversation.ConversationID, Author: x.Actor(), Kind: messageOriginal,
 						Content: p.Content, Mentions: p.Mentions, References: p.References,
 						CommittedAt: x.Now, Extensions: p.Extensions,
 					},
@@ -145,9 +145,15 @@ func (s *State) storeMessage(ev *Event, m protocol.Message) error {
 	if _, twice := s.Messages[m.MessageID]; twice || m.Authority {
 		return integrity(ev, "Message %s is known or claims authority", m.MessageID)
 	}
+	if _, ok := messageForms[m.Kind]; !ok {
+		return integrity(ev, "Message %s is a %s", m.MessageID, m.Kind)
+	}
 	revised := *c
 	revised.Revision = *ev.AggregateRevision
 	s.Conversations[m.ConversationID] = &revised
-	s.Messages[m.MessageID] = &Message{Message: m, Sequence: ev.Sequence}
+	s.Messages[m.MessageID] = &Message{
+		MessageID: m.MessageID, ConversationID: c.ConversationID, Author: m.Author, Kind: m.Kind,
+		TargetMessageID: m.TargetMessageID, Sequence: ev.Sequence,
+	}
 	return nil
 }

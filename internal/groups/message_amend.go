@@ -24,6 +24,7 @@ type amendment struct {
 
 // Kinds of a Message document.
 const (
+	messageOriginal   = "message"
 	messageCorrection = "correction"
 	messageRetraction = "retraction"
 	messageRedaction  = "redaction"
@@ -59,7 +60,7 @@ func amendKind(name, event, form string, who []CapacityRow, profile *shape.Shape
 			if !ok || !x.seesMessage(target) {
 				return invalid("unknown_reference")
 			}
-			if target.Kind != "message" {
+			if target.Kind != messageOriginal {
 				return invalid("binding_mismatch")
 			}
 			if _, used := x.Group.Messages[p.MessageID]; used {
@@ -130,26 +131,32 @@ func amendEvents() []EventKind {
 
 func foldAmended(s *State, ev *Event, p *MessageAmended) error {
 	old, ok := s.Messages[p.TargetMessageID]
-	if !ok || old.Kind != "message" || old.ConversationID != p.Message.ConversationID {
+	if !ok || old.Kind != messageOriginal || old.ConversationID != p.Message.ConversationID ||
+		p.Message.TargetMessageID != p.TargetMessageID {
 		return integrity(ev, "amends Message %s", p.TargetMessageID)
 	}
 	if err := s.storeMessage(ev, p.Message); err != nil {
 		return err
 	}
 	target := *old
-	target.Amendments = append(target.Amendments[:len(target.Amendments):len(target.Amendments)], p.MessageID)
-	switch p.Message.Kind {
+	s.Messages[p.TargetMessageID] = &target
+	s.amend(&target, s.Messages[p.MessageID])
+	return nil
+}
+
+// amend records on a Message what an amendment makes of it.
+func (s *State) amend(target, by *Message) {
+	switch by.Kind {
 	case messageRetraction:
 		target.Retracted = true
 	case messageRedaction:
 		target.Redacted = true
 		s.redacted[target.Sequence] = true
-		for _, id := range old.Amendments {
+		for _, id := range target.Amendments {
 			if m := s.Messages[id]; m.Kind == messageCorrection {
 				s.redacted[m.Sequence] = true
 			}
 		}
 	}
-	s.Messages[p.TargetMessageID] = &target
-	return nil
+	target.Amendments = append(target.Amendments[:len(target.Amendments):len(target.Amendments)], by.MessageID)
 }

@@ -200,7 +200,7 @@ func (s *script) sweep(groupID string) string {
 }
 
 func (s *script) snapshot(name, groupID, by string) {
-	d, err := s.group[groupID].DraftSnapshot("snapshot:"+name, principal(by), s.now.Format(time.RFC3339))
+	d, err := s.group[groupID].DraftSnapshot("snapshot:"+name, principal(by), s.now.Format(time.RFC3339), s.messageDocs(groupID))
 	if err != nil {
 		s.t.Fatal(err)
 	}

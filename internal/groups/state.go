@@ -123,14 +123,20 @@ type FollowUp struct {
 	GroupID   string `json:"groupId"`
 }
 
-// Message is a Message document with its place in the log.
+// Message is what decisions need to know of a Message. The content stays in the
+// log: a Group may have hundreds of thousands.
 type Message struct {
-	protocol.Message
-	Sequence int64 `json:"sequence,omitempty"`
+	MessageID      string
+	ConversationID string
+	Author         protocol.Actor
+	// Kind is message, correction, retraction or redaction.
+	Kind            string
+	TargetMessageID string
+	Sequence        int64
 	// Amendments lists correction, retraction and redaction ids in order.
-	Amendments []string `json:"amendments,omitempty"`
-	Retracted  bool     `json:"retracted,omitempty"`
-	Redacted   bool     `json:"redacted,omitempty"`
+	Amendments []string
+	Retracted  bool
+	Redacted   bool
 }
 
 // Approval is an Approval document and what became of it.

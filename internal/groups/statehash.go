@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"slices"
 
 	"github.com/missionweave/server/internal/budget"
@@ -19,7 +20,7 @@ type snapshotState struct {
 	CoordinatorLease   *protocol.Lease                    `json:"coordinatorLease"`
 	Memberships        []*protocol.Membership             `json:"memberships"`
 	Conversations      []*protocol.Conversation           `json:"conversations"`
-	Messages           []*protocol.Message                `json:"messages"`
+	Messages           []protocol.Message                 `json:"messages"`
 	Proposals          []*ProposalDoc                     `json:"proposals"`
 	WorkItems          []protocol.WorkItem                `json:"workItems"`
 	Leases             []protocol.Lease                   `json:"leases"`
@@ -58,7 +59,19 @@ type accountEntry struct {
 }
 
 // StateHash is the stateHash of a Group Snapshot through the present head.
-func (s *State) StateHash() (string, error) {
+// messages are the documents of all Messages and amendments, in any order; the
+// State itself does not keep their content.
+func (s *State) StateHash(messages []protocol.Message) (string, error) {
+	if len(messages) != len(s.Messages) {
+		return "", fmt.Errorf("groups: %d Message documents for %d Messages", len(messages), len(s.Messages))
+	}
+	messages = slices.Clone(messages)
+	slices.SortFunc(messages, func(a, b protocol.Message) int { return cmp.Compare(a.MessageID, b.MessageID) })
+	for i := range messages {
+		if s.Messages[messages[i].MessageID] == nil || i > 0 && messages[i].MessageID == messages[i-1].MessageID {
+			return "", fmt.Errorf("groups: Message %s is not one of the Group's", messages[i].MessageID)
+		}
+	}
 	mission, err := s.MissionDoc()
 	if err != nil {
 		return "", err
@@ -76,9 +89,7 @@ func (s *State) StateHash() (string, error) {
 	slices.SortFunc(d.Memberships, func(a, b *protocol.Membership) int {
 		return cmp.Compare(a.MembershipID, b.MembershipID)
 	})
-	for _, m := range sortedValues(s.Messages) {
-		d.Messages = append(d.Messages, &m.Message)
-	}
+	d.Messages = messages
 	for _, p := range sortedValues(s.Proposals) {
 		d.Proposals = append(d.Proposals, &p.ProposalDoc)
 	}

@@ -24,6 +24,9 @@ type World struct {
 	Groups map[string]*State
 	// Missions maps a Mission id to its Group id, "" when no Mission has it.
 	Missions map[string]string
+	// MessageDocs are, per Group, the Message documents of its log, amendments
+	// included. Only archival asks for them.
+	MessageDocs map[string][]protocol.Message
 	// KeyBound reports whether a Principal has a key binding.
 	KeyBound func(protocol.Actor) bool
 	// KeyLive reports whether a key is bound to the Principal and valid at Now.
@@ -154,11 +157,13 @@ func GrantKinds(kinds ...string) ServiceGrants {
 // error of Decide and never reaches the wire.
 type Need struct {
 	Agents, Groups, Missions []string
+	// MessageDocs are Groups whose Message documents are wanted.
+	MessageDocs []string
 }
 
 func (n *Need) Error() string {
 	return "needs agents [" + strings.Join(n.Agents, " ") + "] groups [" + strings.Join(n.Groups, " ") +
-		"] missions [" + strings.Join(n.Missions, " ") + "]"
+		"] missions [" + strings.Join(n.Missions, " ") + "] messages of [" + strings.Join(n.MessageDocs, " ") + "]"
 }
 
 // agent returns nil without error for an Agent known not to be registered.
@@ -186,4 +191,25 @@ func (w *World) missionGroup(id string) (string, error) {
 		return "", &Need{Missions: []string{id}}
 	}
 	return g, nil
+}
+
+// messageDocs are the Message documents of a Group's log.
+func (w *World) messageDocs(g *State) ([]protocol.Message, error) {
+	docs, ok := w.MessageDocs[g.GroupID]
+	if !ok && len(g.Messages) > 0 {
+		return nil, &Need{MessageDocs: []string{g.GroupID}}
+	}
+	return docs, nil
+}
+
+// MessageDoc returns the Message document that an Event carries, nil for other
+// Events.
+func (ev *Event) MessageDoc() *protocol.Message {
+	switch p := ev.Payload.(type) {
+	case *MessagePosted:
+		return &p.Message
+	case *MessageAmended:
+		return &p.Message
+	}
+	return nil
 }
