@@ -60,15 +60,31 @@ func (c *Client) Post(ctx context.Context, cmd Command, payload any) (*Receipt, 
 
 // PostSigned sends a signed Command until the server has answered.
 func (c *Client) PostSigned(ctx context.Context, signed *SignedCommand) (*Receipt, error) {
-	a, err := c.repeat(ctx, func() (*answer, error) {
-		return c.do(ctx, call{
-			method: http.MethodPost, url: c.opt.AuthorityURL + "/v1/commands",
-			contentType: "application/json", body: signed.Bytes,
-		})
-	})
+	a, err := c.repeat(ctx, func() (*answer, error) { return c.postOnce(ctx, signed) })
 	if err != nil {
 		return nil, err
 	}
+	return readReceipt(a, signed)
+}
+
+// PostOnce sends a signed Command a single time. An error that is no *Error
+// leaves its fate open.
+func (c *Client) PostOnce(ctx context.Context, signed *SignedCommand) (*Receipt, error) {
+	a, err := c.postOnce(ctx, signed)
+	if err != nil {
+		return nil, err
+	}
+	return readReceipt(a, signed)
+}
+
+func (c *Client) postOnce(ctx context.Context, signed *SignedCommand) (*answer, error) {
+	return c.do(ctx, call{
+		method: http.MethodPost, url: c.opt.AuthorityURL + "/v1/commands",
+		contentType: "application/json", body: signed.Bytes,
+	})
+}
+
+func readReceipt(a *answer, signed *SignedCommand) (*Receipt, error) {
 	var receipt Receipt
 	if err := decode(a.body, &receipt); err != nil {
 		return nil, err

@@ -272,6 +272,17 @@ func (s *Session) takeError(ctx context.Context, conn *websocket.Conn, frame str
 	if e.Code == "BACKPRESSURE" && e.GroupID != "" {
 		return nil // the server goes on by itself when the buffer has drained
 	}
+	if e.GroupID != "" && e.Retryable {
+		// The server could not look just now. Subscribing again from the position
+		// is harmless where the subscription still stands.
+		go func() {
+			pause, _ := again(e)
+			if sleep(ctx, max(pause, s.c.opt.Retry.wait(3))) == nil {
+				s.resubscribe(ctx, conn, e.GroupID)
+			}
+		}()
+		return nil
+	}
 	if e.GroupID != "" {
 		s.mu.Lock()
 		delete(s.positions, e.GroupID)
@@ -279,6 +290,15 @@ func (s *Session) takeError(ctx context.Context, conn *websocket.Conn, frame str
 	}
 	s.c.opt.Log.WarnContext(ctx, "the server refused a frame", "error", e)
 	return nil
+}
+
+func (s *Session) resubscribe(ctx context.Context, conn *websocket.Conn, groupID string) {
+	s.mu.Lock()
+	after, wanted := s.positions[groupID]
+	s.mu.Unlock()
+	if wanted {
+		_ = s.sendSubscribe(ctx, conn, groupID, after) // a failure breaks the connection
+	}
 }
 
 // takeWatermark moves positions over Events that were withheld on purpose.

@@ -49,6 +49,9 @@ type DevFile struct {
 	Policy         config.Policy      `json:"policy"`
 }
 
+// Stack is the private PostgreSQL and NATS.
+func (d *Dev) Stack() *devstack.Stack { return d.stack }
+
 // DevOptions says where a dev stack lives.
 type DevOptions struct {
 	Settings *config.Settings
