@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -29,12 +30,20 @@ func (c *Client) AccessToken(ctx context.Context) (string, error) {
 	if c.access.token != "" && c.opt.Now().Add(renewBefore).Before(c.access.expires) {
 		return c.access.token, nil
 	}
-	fresh, err := c.requestAccess(ctx)
-	if err != nil {
-		return "", err
+	for attempt := 0; ; attempt++ {
+		fresh, err := c.requestAccess(ctx)
+		if err == nil {
+			c.access = fresh
+			return fresh.token, nil
+		}
+		asked, ok := again(err)
+		if !ok {
+			return "", err
+		}
+		if slept := sleep(ctx, max(asked, c.opt.Retry.wait(attempt))); slept != nil {
+			return "", errors.Join(slept, err)
+		}
 	}
-	c.access = fresh
-	return fresh.token, nil
 }
 
 // dropAccess forgets a token that a service refused.
@@ -46,6 +55,9 @@ func (c *Client) dropAccess(token string) {
 	}
 }
 
+// requestAccess tries once from the start. A challenge is taken by its first
+// answer, so an answer that got lost is not sent again: the next try begins
+// with a new challenge.
 func (c *Client) requestAccess(ctx context.Context) (accessToken, error) {
 	id := c.opt.Identity
 	own := nonce()
@@ -82,15 +94,13 @@ func (c *Client) requestAccess(ctx context.Context) (accessToken, error) {
 	return accessToken{token: granted.AccessToken, expires: ends.Time()}, nil
 }
 
-// exchange posts a JSON body without a bearer and decodes the answer.
+// exchange posts a JSON body once, without a bearer, and decodes the answer.
 func (c *Client) exchange(ctx context.Context, url string, body, dst any) error {
 	b, err := strictjson.Marshal(body)
 	if err != nil {
 		return fmt.Errorf("client: encode the request: %w", err)
 	}
-	a, err := c.repeat(ctx, func() (*answer, error) {
-		return c.do(ctx, call{method: http.MethodPost, url: url, contentType: "application/json", body: b})
-	})
+	a, err := c.do(ctx, call{method: http.MethodPost, url: url, contentType: "application/json", body: b})
 	if err != nil {
 		return err
 	}

@@ -146,7 +146,9 @@ func (s *Session) dial(ctx context.Context) (*websocket.Conn, error) {
 		header.Set("Authorization", "Bearer "+s.token)
 	}
 	s.mu.Unlock()
-	conn, res, err := websocket.Dial(ctx, s.c.opt.WebSocketURL, &websocket.DialOptions{HTTPClient: s.c.http, HTTPHeader: header})
+	conn, res, err := websocket.Dial(ctx, s.c.opt.WebSocketURL, &websocket.DialOptions{ //nolint:bodyclose // the library's
+		HTTPClient: s.c.http, HTTPHeader: header,
+	})
 	if err != nil {
 		if res != nil && res.StatusCode >= 400 && res.StatusCode < 500 && res.StatusCode != http.StatusTooManyRequests {
 			return nil, fmt.Errorf("client: the server refused the connection with status %d", res.StatusCode)

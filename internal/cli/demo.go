@@ -95,7 +95,12 @@ func (a *App) withOwnStack(ctx context.Context, data string, f func(ctx context.
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM)
 	defer stop()
 	_, _ = fmt.Fprintln(a.Err, "starting a server of its own (PostgreSQL, NATS, three services)")
-	dev, err := server.OpenDev(ctx, server.DevOptions{Settings: a.Settings, Log: a.Log})
+	// The timeline is what the user came for: only warnings come in between.
+	quiet := *a.Settings
+	if quiet.LogLevel == "info" {
+		quiet.LogLevel = "warn"
+	}
+	dev, err := server.OpenDev(ctx, server.DevOptions{Settings: a.Settings, Log: newLogger(a.Err, &quiet)})
 	if err != nil {
 		return devError(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -129,10 +130,18 @@ func (l *natsLog) note(level func(string, ...any), format string, args []any) {
 	level("NATS: " + text)
 }
 
-func (l *natsLog) Noticef(string, ...any)        {}
-func (l *natsLog) Debugf(string, ...any)         {}
-func (l *natsLog) Tracef(string, ...any)         {}
-func (l *natsLog) Warnf(format string, v ...any) { l.note(l.log.Warn, format, v) }
+func (l *natsLog) Noticef(string, ...any) {}
+func (l *natsLog) Debugf(string, ...any)  {}
+func (l *natsLog) Tracef(string, ...any)  {}
+
+// Warnf drops the one warning that says nothing about this server: its password
+// is random, guards a loopback port, and lies in a file of mode 0600 anyway.
+func (l *natsLog) Warnf(format string, v ...any) {
+	if !strings.HasPrefix(format, "Plaintext passwords detected") {
+		l.note(l.log.Warn, format, v)
+	}
+}
+
 func (l *natsLog) Errorf(format string, v ...any) {
 	l.note(l.log.Error, format, v)
 }

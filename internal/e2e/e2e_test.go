@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -36,7 +37,10 @@ const childVariable = "MW_E2E_ARGUMENTS"
 func TestMain(m *testing.M) {
 	if arguments := os.Getenv(childVariable); arguments != "" {
 		_ = os.Unsetenv(childVariable)
-		os.Exit(cli.NewApp().Run(context.Background(), strings.Split(arguments, "\n")))
+		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+		code := cli.NewApp().Run(ctx, strings.Split(arguments, "\n"))
+		stop()
+		os.Exit(code)
 	}
 	os.Exit(m.Run())
 }
@@ -122,22 +126,22 @@ func freePorts(t *testing.T) int {
 	return 0
 }
 
-// signal is a timeline that tells when an Event of the Mission was seen.
-type signal struct {
+// watcher is a timeline that tells when an Event of the Mission was seen.
+type watcher struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 	seen map[int]chan struct{}
 }
 
-func newSignal(sequences ...int) *signal {
-	s := &signal{seen: map[int]chan struct{}{}}
+func newWatcher(sequences ...int) *watcher {
+	s := &watcher{seen: map[int]chan struct{}{}}
 	for _, n := range sequences {
 		s.seen[n] = make(chan struct{})
 	}
 	return s
 }
 
-func (s *signal) Write(b []byte) (int, error) {
+func (s *watcher) Write(b []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.text.Write(b)
@@ -152,7 +156,7 @@ func (s *signal) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func (s *signal) wait(sequence int) <-chan struct{} {
+func (s *watcher) wait(sequence int) <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c, ok := s.seen[sequence]; ok {
@@ -163,7 +167,7 @@ func (s *signal) wait(sequence int) <-chan struct{} {
 	return done
 }
 
-func (s *signal) String() string {
+func (s *watcher) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.text.String()
@@ -205,7 +209,7 @@ func TestAMissionSurvivesServersKilledInTheMiddleOfIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	kills := []int{3, 19, 34}
-	seen := newSignal(kills...)
+	seen := newWatcher(kills...)
 	type result struct {
 		summary *demo.Summary
 		err     error

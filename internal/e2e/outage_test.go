@@ -92,7 +92,7 @@ func TestWithoutTheDatabaseCommandsAreRefusedRetryablyAndNothingIsLost(t *testin
 		t.Fatal(err)
 	}
 	defer c.Close()
-	seen := newSignal(12)
+	seen := newWatcher(12)
 	finished := make(chan error, 1)
 	go func() {
 		_, err := demo.Run(t.Context(), demo.Options{Stack: o.stack, File: mission(t), Out: seen, Limit: 2 * time.Minute})
@@ -126,7 +126,7 @@ func TestWithoutNATSCommandsCommitAndSubscribersCatchUp(t *testing.T) {
 	if err := o.Stack().StopNATS(); err != nil {
 		t.Fatal(err)
 	}
-	seen := newSignal()
+	seen := newWatcher()
 	if _, err := demo.Run(t.Context(), demo.Options{Stack: o.stack, File: mission(t), Out: seen, Limit: time.Minute}); err != nil {
 		t.Fatalf("%v\n%s", err, seen)
 	}
