@@ -76,7 +76,7 @@ func (a *API) stream(c *httpkit.Call) error {
 	}()
 	a.pump(ctx, c, out, pages)
 	cancel()
-	for range pages { //nolint:revive // waits for the goroutine before the Feed is closed
+	for range pages { // until the goroutine that reads the Feed has ended
 	}
 	return nil
 }

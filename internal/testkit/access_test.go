@@ -100,8 +100,11 @@ func TestEveryRouteKeepsStrangersOut(t *testing.T) {
 					request.Body = []byte(`{"sequence":1}`)
 				}
 				for _, bad := range []struct{ name, header string }{
-					{"no credential", ""}, {"another scheme", "Basic YTpi"}, {"an empty one", "Bearer "},
-					{"not a token", "Bearer abc"}, {"a token nobody signed", "Bearer eyJhbGciOiJub25lIn0.e30."},
+					{"no credential", ""},
+					{"another scheme", "Basic YTpi"},
+					{"an empty one", "Bearer "},
+					{"not a token", "Bearer abc"},
+					{"a token nobody signed", "Bearer eyJhbGciOiJub25lIn0.e30."},
 				} {
 					request.Header = map[string]string{}
 					if bad.header != "" {

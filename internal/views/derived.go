@@ -71,30 +71,6 @@ func decode(b []byte, dst any) error {
 	return nil
 }
 
-// Budget is the Group's accounts: {accounts: [...]}, each with limit and direct
-// charges in the units of the protocol's budgets.
-func (v *Views) Budget(ctx context.Context, a *Access) ([]byte, error) {
-	if a.Provisional {
-		return []byte(`{"accounts":[]}`), nil
-	}
-	rows, err := v.pool.Query(ctx, `SELECT document FROM budget_accounts WHERE tree_id = $1 AND group_id = $2
-		ORDER BY account_type, account_id`, a.TreeID, a.GroupID)
-	if err != nil {
-		return nil, fmt.Errorf("views: budget: %w", err)
-	}
-	accounts, err := pgx.CollectRows(rows, pgx.RowTo[[]byte])
-	if err != nil {
-		return nil, fmt.Errorf("views: budget: %w", err)
-	}
-	raw := make([]protocol.Raw, len(accounts))
-	for i, b := range accounts {
-		raw[i] = b
-	}
-	return strictjson.Marshal(struct {
-		Accounts []protocol.Raw `json:"accounts"`
-	}{raw})
-}
-
 // TreeNode is one Mission of a tree.
 type TreeNode struct {
 	MissionID        string `json:"missionId"`

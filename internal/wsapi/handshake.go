@@ -153,7 +153,7 @@ func (c *conn) renewResponse(response *protocol.HelloClientResponse) bool {
 		Response: response, Challenge: challenge, Live: &live,
 	})
 	if refusal != nil {
-		refusal.WithRelated(response.FrameID, "")
+		refusal = refusal.WithRelated(response.FrameID, "")
 		if refusal.Code == protocol.CodeAuthStaleSession || refusal.Code == protocol.CodeAuthRequired {
 			c.end(fatal(refusal))
 			return false
