@@ -157,7 +157,12 @@ func grantKinds() []Kind {
 				case !leases.Before(x.World.Now, p.ExpiresAt),
 					leases.Compare(p.ExpiresAt, x.Group.Mission.Deadline) > 0:
 					return invalid("deadline")
-				case x.World.Accepted != nil && x.World.Accepted(p.Beneficiary, p.TargetActionID):
+				}
+				done, err := x.World.accepted(ActionRef{p.Beneficiary, p.TargetActionID})
+				if err != nil {
+					return err
+				}
+				if done {
 					return invalid("target_accepted")
 				}
 				return nil

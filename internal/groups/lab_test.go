@@ -32,6 +32,8 @@ type lab struct {
 	// logs keeps every Event of a Group as stored bytes.
 	logs   map[string][][]byte
 	minted int
+	// accepted are the Actions that went through.
+	accepted map[ActionRef]bool
 	action int
 	// unchecked skips the state comparison after each Event (benchmarks).
 	unchecked bool
@@ -53,6 +55,7 @@ func newLab(t testing.TB) *lab {
 		t: t, now: labStart,
 		agent: map[string]*Agent{}, human: map[string]bool{"human:olga": true, "human:paul": true},
 		group: map[string]*State{}, mission: map[string]string{}, logs: map[string][][]byte{},
+		accepted: map[ActionRef]bool{},
 	}
 	l.org = &Organization{
 		ID: "org:test", Authority: service("authority"), Identity: service("identity"), Registry: service("registry"),
@@ -124,7 +127,7 @@ func (l *lab) world() *World {
 	return &World{
 		Now: l.now, Mint: l.mint, Org: l.org,
 		Agents: map[string]*Agent{}, Groups: map[string]*State{}, Missions: map[string]string{},
-		MessageDocs: map[string][]protocol.Message{},
+		MessageDocs: map[string][]protocol.Message{}, Accepted: map[ActionRef]bool{},
 		KeyBound:    func(p protocol.Actor) bool { return l.human[p.ID] },
 		KeyLive:     func(string, protocol.Actor) bool { return true },
 		CheckCard:   func(*protocol.AgentCard) error { return nil },
@@ -210,6 +213,7 @@ func (l *lab) send(c command) (Decision, error) {
 		return d, err
 	}
 	l.accept(d)
+	l.accepted[ActionRef{env.Actor, env.ActionID}] = true
 	return d, nil
 }
 
@@ -253,6 +257,9 @@ func (l *lab) decide(cmd *Command) (Decision, error) {
 		}
 		for _, id := range need.Groups {
 			w.Groups[id] = l.group[id]
+		}
+		for _, a := range need.Actions {
+			w.Accepted[a] = l.accepted[a]
 		}
 		for _, id := range need.MessageDocs {
 			w.MessageDocs[id] = l.messageDocs(id)

@@ -478,6 +478,25 @@ send human:olga mission.assign_coordinator group:g
 			"refused AUTH_STALE_COORDINATOR:grant at P17",
 		},
 		{
+			"override: not for what was accepted already", `send agent:wes message.post group:g conversation=$planning action=action:done
+{"messageId": "message:1", "content": [{"type": "text", "text": "hi"}]}
+`,
+			"human:olga policy.grant_cooperation_override group:g",
+			`{"grantId": "override:1", "policyName": "message_rate", "beneficiary": {"type": "agent", "id": "agent:wes"},
+			  "targetCommandKind": "message.post", "targetActionId": "action:done", "reason": "r", "expiresAt": "now+1h"}`,
+			"refused INVALID_COMMAND:target_accepted at P23",
+		},
+		{
+			"override: an Agent owner grants itself nothing", childTerms + "\n" + authorized + `
+send agent:cora mission.create_child group:g work=work:a
+"@child"
+`,
+			"agent:cora policy.grant_cooperation_override group:c",
+			`{"grantId": "override:1", "policyName": "message_rate", "beneficiary": {"type": "agent", "id": "agent:cora"},
+			  "targetCommandKind": "message.post", "targetActionId": "action:x", "reason": "r", "expiresAt": "now+1h"}`,
+			"refused AUTH_FORBIDDEN:self_grant at P17",
+		},
+		{
 			"proposal: permissions narrow", "",
 			"agent:wes work.propose group:g",
 			`{"proposalId": "proposal:1", "contract": {"@": "contract", "allowedResources": [{"resource": "urn:elsewhere", "operations": ["write"]}]}}`,

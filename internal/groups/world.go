@@ -31,8 +31,9 @@ type World struct {
 	KeyBound func(protocol.Actor) bool
 	// KeyLive reports whether a key is bound to the Principal and valid at Now.
 	KeyLive func(keyID string, p protocol.Actor) bool
-	// Accepted reports whether the Principal's Action was accepted before.
-	Accepted func(p protocol.Actor, actionID string) bool
+	// Accepted says which Actions have a receipt. A caller that cannot tell
+	// leaves the map nil, and no override is refused for it.
+	Accepted map[ActionRef]bool
 	// CheckCard holds the keys of a new Agent Card against the Registry: reuse,
 	// alias, invalid point, lifted revocation. Its error is the refusal.
 	CheckCard func(*protocol.AgentCard) error
@@ -159,6 +160,14 @@ type Need struct {
 	Agents, Groups, Missions []string
 	// MessageDocs are Groups whose Message documents are wanted.
 	MessageDocs []string
+	// Actions are those of which it must be known whether they were accepted.
+	Actions []ActionRef
+}
+
+// ActionRef names an Action: ids are one Principal's own.
+type ActionRef struct {
+	Actor    protocol.Actor
+	ActionID string
 }
 
 func (n *Need) Error() string {
@@ -212,4 +221,16 @@ func (ev *Event) MessageDoc() *protocol.Message {
 		return &p.Message
 	}
 	return nil
+}
+
+// accepted reports whether an Action has a receipt.
+func (w *World) accepted(a ActionRef) (bool, error) {
+	if w.Accepted == nil {
+		return false, nil
+	}
+	was, ok := w.Accepted[a]
+	if !ok {
+		return false, &Need{Actions: []ActionRef{a}}
+	}
+	return was, nil
 }
