@@ -34,7 +34,7 @@ type lab struct {
 	minted int
 	// accepted are the Actions that went through.
 	accepted map[ActionRef]bool
-	action int
+	action   int
 	// unchecked skips the state comparison after each Event (benchmarks).
 	unchecked bool
 }
@@ -128,9 +128,9 @@ func (l *lab) world() *World {
 		Now: l.now, Mint: l.mint, Org: l.org,
 		Agents: map[string]*Agent{}, Groups: map[string]*State{}, Missions: map[string]string{},
 		MessageDocs: map[string][]protocol.Message{}, Accepted: map[ActionRef]bool{},
-		KeyBound:    func(p protocol.Actor) bool { return l.human[p.ID] },
-		KeyLive:     func(string, protocol.Actor) bool { return true },
-		CheckCard:   func(*protocol.AgentCard) error { return nil },
+		KeyBound:  func(p protocol.Actor) bool { return l.human[p.ID] },
+		KeyLive:   func(string, protocol.Actor) bool { return true },
+		CheckCard: func(*protocol.AgentCard) error { return nil },
 	}
 }
 
