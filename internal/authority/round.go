@@ -109,9 +109,7 @@ func (r *round) run(ctx context.Context) error {
 	if r.idle() {
 		return nil
 	}
-	var err error
-	r.attempt, err = r.s.store.Commit(ctx, &r.batch)
-	return err
+	return r.commit(ctx)
 }
 
 // idle reports that the round only found replays.

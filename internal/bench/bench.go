@@ -2,12 +2,13 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"math"
 	"os"
-	"slices"
+	"sort"
 	"sync"
 	"sync/atomic"
 	"text/tabwriter"
@@ -102,44 +103,74 @@ func Run(ctx context.Context, options Options, progress func(Cell)) (*Report, er
 	return report, nil
 }
 
-// warmUp is run before each measurement and not counted.
-const warmUp = 300 * time.Millisecond
+// warmUp is run before each measurement and not counted. What is counted is cut
+// into slices that take turns with the bare loops, so that a machine that is busy
+// now and idle then is so for all three.
+const (
+	warmUp = 300 * time.Millisecond
+	slices = 4
+)
 
-// measure runs clients that each send one Command after another, then the two
+// measure runs clients that each send one Command after another, and the two
 // bare loops on the bytes that came of it.
 func (s *stand) measure(ctx context.Context, targets []*target, clients int, d time.Duration) (Cell, error) {
 	warm, err := s.load(ctx, targets, clients, warmUp, 20_000)
 	if err != nil {
 		return Cell{}, err
 	}
-	got, err := s.load(ctx, targets, clients, d, max(2000, int(warm.perSecond*1.5*d.Seconds())))
-	if err != nil {
-		return Cell{}, err
-	}
-	c := Cell{
-		Groups: len(targets), Clients: clients, PerSecond: got.perSecond, P50: got.quantile(0.5), P99: got.quantile(0.99),
-		PerRound: got.perRound, CommandSize: len(got.pairs[0].command), EventSize: len(got.pairs[0].event),
-	}
-	size := max(1, int(math.Round(got.perRound)))
+	c := Cell{Groups: len(targets), Clients: clients}
+	var all load
+	var inserted, limited rate
 	workers := min(s.lanes, clients)
-	if c.Insert, err = s.bare(ctx, got.pairs, size, workers, d/2, nil); err != nil {
-		return c, err
+	for range slices {
+		got, err := s.load(ctx, targets, clients, d/slices, max(1000, int(warm.perSecond*2*d.Seconds()/slices)))
+		if err != nil {
+			return c, err
+		}
+		all.add(got)
+		size := max(1, int(math.Round(got.perRound())))
+		if err := s.bare(ctx, &inserted, got.pairs, size, workers, d/slices/2, nil); err != nil {
+			return c, err
+		}
+		if err := s.bare(ctx, &limited, got.pairs, size, workers, d/slices/2, s.verifyAndSign); err != nil {
+			return c, err
+		}
+		warm = got
 	}
-	if c.Limit, err = s.bare(ctx, got.pairs, size, workers, d/2, s.verifyAndSign); err != nil {
-		return c, err
-	}
+	sort.Slice(all.latencies, func(i, j int) bool { return all.latencies[i] < all.latencies[j] })
+	c.PerSecond, c.P50, c.P99, c.PerRound = all.perSecond, all.quantile(0.5), all.quantile(0.99), all.perRound()
+	c.CommandSize, c.EventSize = len(all.pairs[0].command), len(all.pairs[0].event)
+	c.Insert, c.Limit = inserted.perSecond(), limited.perSecond()
 	c.OfInsert, c.OfLimit = c.PerSecond/c.Insert, c.PerSecond/c.Limit
 	return c, nil
 }
+
+// rate is a count over a time.
+type rate struct {
+	n    int64
+	took time.Duration
+}
+
+func (r *rate) perSecond() float64 { return float64(r.n) / r.took.Seconds() }
 
 // pair is a Command and the Event it caused.
 type pair struct{ command, event []byte }
 
 // load is what a run of clients gave.
 type load struct {
-	perSecond, perRound float64
-	latencies           []time.Duration
-	pairs               []pair
+	rate
+	perSecond        float64
+	accepted, rounds int64
+	latencies        []time.Duration
+	pairs            []pair
+}
+
+func (l *load) perRound() float64 { return float64(l.accepted) / float64(max(1, l.rounds)) }
+
+func (l *load) add(o *load) {
+	l.n, l.took, l.accepted, l.rounds = l.n+o.n, l.took+o.took, l.accepted+o.accepted, l.rounds+o.rounds
+	l.latencies, l.pairs = append(l.latencies, o.latencies...), append(l.pairs, o.pairs...)
+	l.perSecond = l.rate.perSecond()
 }
 
 func (l *load) quantile(q float64) float64 {
@@ -201,9 +232,9 @@ func (s *stand) load(ctx context.Context, targets []*target, clients int, d time
 		return nil, failed
 	}
 	after := s.service.Stats()
-	slices.Sort(out.latencies)
-	out.perSecond = float64(len(out.latencies)) / elapsed.Seconds()
-	out.perRound = float64(after.Accepted-before.Accepted) / float64(max(1, after.Rounds-before.Rounds))
+	out.n, out.took = int64(len(out.latencies)), elapsed
+	out.accepted, out.rounds = after.Accepted-before.Accepted, after.Rounds-before.Rounds
+	out.perSecond = out.rate.perSecond()
 	return out, nil
 }
 
@@ -226,22 +257,16 @@ func (s *stand) everyCore(n int, job func(int) error) error {
 		})
 	}
 	wg.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return errors.Join(errs...)
 }
 
-// bare inserts the pairs in transactions of size rows for d and returns rows per
-// second; work is done for each pair before.
-func (s *stand) bare(ctx context.Context, pairs []pair, size, workers int, d time.Duration, work func(pair) error) (float64, error) {
-	if _, err := s.store.Reader().Exec(ctx, `CREATE UNLOGGED TABLE IF NOT EXISTS bench_drop (x int);
-		DROP TABLE IF EXISTS bench_rows; CREATE TABLE bench_rows (worker int, sequence bigint, event bytea, command bytea, PRIMARY KEY (worker, sequence));
+// bare inserts the pairs in transactions of size rows for d and adds to the rate;
+// work is done for each pair before.
+func (s *stand) bare(ctx context.Context, r *rate, pairs []pair, size, workers int, d time.Duration, work func(pair) error) error {
+	if _, err := s.store.Reader().Exec(ctx, `DROP TABLE IF EXISTS bench_rows; CREATE TABLE bench_rows (worker int, sequence bigint, event bytea, command bytea, PRIMARY KEY (worker, sequence));
 		ALTER TABLE bench_rows ALTER COLUMN event SET STORAGE EXTERNAL, ALTER COLUMN command SET STORAGE EXTERNAL;
 		ALTER TABLE bench_rows SET (toast_tuple_target = 8160)`); err != nil {
-		return 0, err
+		return err
 	}
 	var total atomic.Int64
 	var wg sync.WaitGroup
@@ -271,11 +296,6 @@ func (s *stand) bare(ctx context.Context, pairs []pair, size, workers int, d tim
 		})
 	}
 	wg.Wait()
-	elapsed := time.Since(began)
-	for _, err := range errs {
-		if err != nil {
-			return 0, err
-		}
-	}
-	return float64(total.Load()) / elapsed.Seconds(), nil
+	r.n, r.took = r.n+total.Load(), r.took+time.Since(began)
+	return errors.Join(errs...)
 }
