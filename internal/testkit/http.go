@@ -58,7 +58,8 @@ type Request struct {
 	Header             map[string]string
 }
 
-// Do sends a request. A body without a Content-Type header is JSON.
+// Do sends a request and holds the answer against the contract. A body without a
+// Content-Type header is JSON.
 func (s *Stack) Do(r Request) Answer {
 	s.t.Helper()
 	req, err := http.NewRequestWithContext(s.t.Context(), r.Method, r.URL, bytes.NewReader(r.Body))
@@ -83,7 +84,15 @@ func (s *Stack) Do(r Request) Answer {
 	if err != nil {
 		s.t.Fatalf("%s %s: %v", r.Method, r.URL, err)
 	}
-	return Answer{res.StatusCode, res.Header, body}
+	answer := Answer{res.StatusCode, res.Header, body}
+	contract, err := ReadContract()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err := contract.Check(r.Method, req.URL.EscapedPath(), answer); err != nil {
+		s.t.Error(err)
+	}
+	return answer
 }
 
 // plain keeps no connections, so that none of them looks like a leak.
