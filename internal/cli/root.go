@@ -170,6 +170,8 @@ func newRoot(app *App) *cobra.Command {
 		newHealthcheckCommand(app),
 		newConformanceCommand(app),
 		newVerifyCommand(app),
+		newRebuildCommand(app),
+		newAuditCommand(app),
 		newBenchCommand(app),
 		newVersionCommand(app),
 	)

@@ -7,7 +7,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
-	"github.com/missionweave/server/client"
 	"github.com/missionweave/server/internal/verify"
 )
 
@@ -33,16 +32,9 @@ then a line that counts; it exits 1 when anything differs. A server may be at wo
 		if !database {
 			return Usagef("say what to verify: --database; see %s --help", cmd.CommandPath())
 		}
-		url := app.Settings.DatabaseURL
-		if stack != "" {
-			dev, err := client.ReadDevStack(stack)
-			if err != nil {
-				return Unavailable(err)
-			}
-			url = dev.DatabaseURL
-		}
-		if url == "" {
-			return Usagef("no database is named: give --stack, --database-url or MW_DATABASE_URL")
+		url, err := app.databaseOf(stack)
+		if err != nil {
+			return err
 		}
 		return app.verifyDatabase(cmd.Context(), url, group)
 	}

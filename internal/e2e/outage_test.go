@@ -8,9 +8,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/missionweave/server/client"
 	"github.com/missionweave/server/internal/config"
 	"github.com/missionweave/server/internal/demo"
+	"github.com/missionweave/server/internal/events"
 	"github.com/missionweave/server/internal/server"
 )
 
@@ -137,4 +140,44 @@ func TestWithoutNATSCommandsCommitAndSubscribersCatchUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	verified(t, o.File.DatabaseURL)
+}
+
+func TestAnAuditorFindsWhyASignatureWasNotAcceptedAndItsSenderDoesNot(t *testing.T) {
+	o := startOutage(t)
+	owner, err := o.stack.Identity("mission-owner")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stranger := owner
+	stranger.KeyID = client.NewID() // a key that nobody registered
+	c, err := o.stack.Connect(stranger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	signed, err := c.Sign(client.Command{Kind: "mission.create", GroupID: client.NewID()}, map[string]any{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = c.PostOnce(t.Context(), signed)
+	refusal, ok := errors.AsType[*client.Error](err)
+	if !ok || refusal.Code != "AUTH_INVALID_SIGNATURE" || len(refusal.Details) != 0 {
+		t.Fatalf("the sender is told %v", err)
+	}
+	pool, err := pgxpool.New(t.Context(), o.File.DatabaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	var found []events.AuditRecord
+	eventually(t, "the audit record is there", func() bool {
+		found, err = events.FindAudits(t.Context(), pool, events.AuditFilter{ActionID: signed.ActionID})
+		return err != nil || len(found) > 0
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := found[0]; r.Step != "P4" || r.Stage != "4" || r.Reason == "" {
+		t.Errorf("the auditor finds %+v, want step P4, stage 4 and a reason", r)
+	}
 }
