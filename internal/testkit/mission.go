@@ -102,3 +102,51 @@ func (m *Mission) Say(text string) string {
 	m.Do(client.Command{Kind: "message.post", ConversationID: m.Conversation}, payload)
 	return payload["messageId"].(string)
 }
+
+// Contract is a Work Contract that an Agent of the kit can fulfil.
+func (m *Mission) Contract() client.WorkContract {
+	money, tokens := client.Money(1_000_000), int64(1000)
+	capability := []client.CapabilityRef{{ID: "text.write", Version: "1.0.0"}}
+	return client.WorkContract{
+		ContractVersion: 1, Goal: "Write something.",
+		RequiredDeliverables: []client.Deliverable{{
+			DeliverableID: "text", Description: "The text.", MediaType: "text/plain", Schema: "urn:test:text",
+		}},
+		AcceptanceCriteria: []client.AcceptanceCriterion{{
+			CriterionID: "written", Description: "It is written.", EvidenceRequired: []string{"human_review"},
+		}},
+		InputArtifacts: []string{}, DependencyWorkItemIDs: []string{}, RequiredCapabilities: capability,
+		Deadline: client.Timestamp(time.Now().Add(12 * time.Hour)), RequestedUrgency: "normal", BusinessImpact: "None.",
+		RetryPolicy:    client.RetryPolicy{MaxAttempts: 1, Backoff: "none", MaxDelay: "PT1M", RetryableFailures: []string{}},
+		Budget:         client.Budget{Currency: "EUR", FinancialLimit: &money, ModelTokenLimit: &tokens},
+		SideEffectRisk: "none", ExecutionApproval: "not_required",
+	}
+}
+
+// Authorize makes a WorkItem and returns its id.
+func (m *Mission) Authorize() (workItemID string) {
+	m.stack.t.Helper()
+	workItemID = client.NewID()
+	m.Do(client.Command{Kind: "work.authorize", WorkItemID: workItemID}, map[string]any{
+		"title": "Text", "contract": m.Contract(),
+	})
+	return workItemID
+}
+
+// Offer offers a WorkItem to Agents.
+func (m *Mission) Offer(workItemID string, to ...*client.Client) {
+	m.stack.t.Helper()
+	var ids []string
+	for _, agent := range to {
+		ids = append(ids, agent.Principal().ID)
+	}
+	capability := []client.CapabilityRef{{ID: "text.write", Version: "1.0.0"}}
+	m.Do(client.Command{Kind: "work.offer", WorkItemID: workItemID}, map[string]any{
+		"candidateAgentIds": ids, "offerExpiresInSeconds": 3600,
+		"selectionBasis": client.SelectionBasis{
+			RequiredCapabilities: capability, VerifiedMatches: capability, AuthorizationEligible: true,
+			AvailabilityEstimate: client.Timestamp(time.Now()), ReliabilityEvidence: []string{},
+			PolicyRulesApplied: []string{"urn:test:rule"},
+		},
+	})
+}
