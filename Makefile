@@ -35,7 +35,7 @@ tools: ## build the pinned check tools into .tools/ (minutes the first time)
 	@for t in gofumpt golangci-lint staticcheck govulncheck; do scripts/tool $$t --help >/dev/null 2>&1 || true; done
 
 ##@ Check
-.PHONY: test check format fmt vet lint lint-rules staticcheck race fuzz vulncheck generated scripts-check
+.PHONY: test check format fmt vet lint lint-rules staticcheck race fuzz vulncheck generated deploy-check
 test: setup ## run all tests (PKG=packages, TESTFLAGS=flags)
 	@go test -timeout 15m $(TESTFLAGS) $(PKG)
 check: format vet lint staticcheck race ## everything a change must pass
@@ -59,6 +59,8 @@ fuzz: ## every fuzz target for FUZZTIME seconds
 	scripts/fuzz $(FUZZTIME)
 vulncheck: ## known vulnerabilities in what is called (needs the network)
 	scripts/tool govulncheck ./...
+deploy-check: ## try Dockerfile and compose file as far as possible without an engine
+	scripts/check-deploy
 generated: generate ## fail if a generated file is not what its generator makes
 	git diff --exit-code
 
