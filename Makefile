@@ -61,8 +61,9 @@ vulncheck: ## known vulnerabilities in what is called (needs the network)
 	scripts/tool govulncheck ./...
 deploy-check: ## try Dockerfile and compose file as far as possible without an engine
 	scripts/check-deploy
-generated: generate ## fail if a generated file is not what its generator makes
-	git diff --exit-code
+generated: ## fail if a generated file is not what its generator makes
+	@state() { git diff HEAD; git status --porcelain; }; before=$$(state); go generate ./...; \
+	if [ "$$before" != "$$(state)" ]; then git --no-pager diff --stat; echo "generated files were stale: run make generate and commit"; exit 1; fi
 
 ##@ Measure
 .PHONY: bench bench-kernel
