@@ -91,6 +91,7 @@ func (r *round) decide(ctx context.Context, t *task) (*entry, error) {
 		return nil, &poison{t, err}
 	}
 	r.byKey[t.key()] = e
+	r.world.Accepted[groups.ActionRef{Actor: t.env.Actor, ActionID: t.env.ActionID}] = true
 	return e, nil
 }
 
@@ -233,6 +234,9 @@ func (r *round) applyDraft(d *groups.Draft) (*signing, error) {
 	}
 	r.recount(gr.GroupID, before, heldBy(gr.State, item, r.now))
 	gr.touched.Event(x.folded)
+	if x.folded.MessageDoc() != nil {
+		delete(r.world.MessageDocs, gr.GroupID) // no longer all of them
+	}
 	gr.events = append(gr.events, x)
 	for _, entry := range gr.State.PolicyLog[entries:] {
 		row, err := events.NewPolicyEntry(gr.TreeID, gr.GroupID, d.Event.Sequence, &entry)

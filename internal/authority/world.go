@@ -100,6 +100,7 @@ func (r *round) makeWorld() {
 	r.world = &groups.World{
 		Now: now, Mint: func() string { return mint(now) }, Org: policy.org,
 		Agents: map[string]*groups.Agent{}, Groups: map[string]*groups.State{}, Missions: map[string]string{},
+		MessageDocs: map[string][]protocol.Message{}, Accepted: map[groups.ActionRef]bool{},
 		KeyBound: policy.keyBound,
 		KeyLive:  func(keyID string, p protocol.Actor) bool { return policy.keyLive(keyID, p, now) },
 		CheckCard: func(card *protocol.AgentCard) error {
@@ -142,7 +143,11 @@ func (r *round) addAgent(id string, look *events.View) {
 
 // supply answers a *groups.Need.
 func (r *round) supply(ctx context.Context, need *groups.Need) error {
-	look, err := r.s.store.Look(ctx, events.Look{Agents: need.Agents, Groups: need.Groups, Missions: need.Missions})
+	wanted := events.Look{Agents: need.Agents, Groups: need.Groups, Missions: need.Missions}
+	for _, a := range need.Actions {
+		wanted.Receipts = append(wanted.Receipts, events.ReceiptKey{Actor: a.Actor, ActionID: a.ActionID})
+	}
+	look, err := r.s.store.Look(ctx, wanted)
 	if err != nil {
 		return err
 	}
@@ -154,7 +159,36 @@ func (r *round) supply(ctx context.Context, need *groups.Need) error {
 			r.world.Missions[id] = look.Missions[id]
 		}
 	}
+	for i, a := range need.Actions {
+		_, stored := look.Receipts[wanted.Receipts[i]]
+		_, now := r.byKey[wanted.Receipts[i]]
+		r.world.Accepted[a] = stored || now
+	}
+	for _, id := range need.MessageDocs {
+		if r.world.MessageDocs[id], err = r.messageDocs(ctx, id); err != nil {
+			return err
+		}
+	}
 	return r.loadGroups(ctx, need.Groups, look.Groups)
+}
+
+// messageDocs are the Message documents of a Group's log, those of this round
+// included.
+func (r *round) messageDocs(ctx context.Context, groupID string) ([]protocol.Message, error) {
+	gr, ok := r.groups[groupID]
+	if !ok {
+		return nil, nil
+	}
+	docs, err := r.s.store.MessageDocs(ctx, gr.TreeID, groupID, gr.start)
+	if err != nil {
+		return nil, err
+	}
+	for _, x := range gr.events {
+		if m := x.folded.MessageDoc(); m != nil {
+			docs = append(docs, *m)
+		}
+	}
+	return docs, nil
 }
 
 // held tells how a WorkItem counts for its owner.

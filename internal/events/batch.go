@@ -209,10 +209,3 @@ func compareKeys(x, y ReceiptKey) int {
 	return cmp.Or(cmp.Compare(x.Actor.Type, y.Actor.Type), cmp.Compare(x.Actor.ID, y.Actor.ID),
 		cmp.Compare(x.ActionID, y.ActionID))
 }
-
-// empty reports that there is nothing to write.
-func (b *Batch) empty() bool {
-	return len(b.Events) == 0 && len(b.OrgEvents) == 0 && len(b.Receipts) == 0 && len(b.Admissions) == 0 &&
-		len(b.Audits) == 0 && len(b.Sessions) == 0 && len(b.Snapshots) == 0 && len(b.Timers) == 0 &&
-		b.Within == nil && b.Rows.empty()
-}

@@ -31,7 +31,7 @@ const (
 	hashPrefix = "sha256:"
 )
 
-var errNotUUID = errors.New("events: not a lower-case urn:uuid:")
+var errNotUUID = errors.New("events: not a lower-case urn:uuid: id")
 
 // uuidBytes reads the spelling that the Authority mints (COMMANDS.md D6).
 func uuidBytes(urn string) (out [16]byte, err error) {

@@ -161,6 +161,37 @@ func (s *Store) FindReceipt(ctx context.Context, key ReceiptKey) (r *StoredRecei
 	return r, ok, nil
 }
 
+// MessageDocs reads the Message documents of a Group's log up to a sequence, in
+// order, amendments included.
+func (s *Store) MessageDocs(ctx context.Context, tree int64, groupID string, through int64) ([]protocol.Message, error) {
+	var out []protocol.Message
+	for after := int64(0); ; {
+		rows, err := s.readers.Query(ctx, `SELECT sequence, event_id, kind, occurred_at, document FROM events
+			WHERE tree_id = $1 AND group_id = $2 AND sequence > $3 AND sequence <= $4 AND kind LIKE 'message.%'
+			ORDER BY sequence LIMIT $5`, tree, groupID, after, through, MaxPage)
+		if err != nil {
+			return nil, read(err)
+		}
+		page, err := scanEvents(rows, groupID)
+		if err != nil {
+			return nil, read(err)
+		}
+		for i := range page {
+			ev, err := Decode(page[i].Document)
+			if err != nil {
+				return nil, err
+			}
+			if m := ev.MessageDoc(); m != nil {
+				out = append(out, *m)
+			}
+			after = page[i].Sequence
+		}
+		if len(page) < MaxPage {
+			return out, nil
+		}
+	}
+}
+
 // Cursor is a Principal's durable place in a Group, 0 when it never set one, and
 // the Group's head. Error: ErrGroupUnknown.
 func (s *Store) Cursor(ctx context.Context, groupID string, actor protocol.Actor) (sequence, head int64, err error) {

@@ -98,8 +98,6 @@ type Rows struct {
 	at     map[*table]map[string]int
 }
 
-func (r *Rows) empty() bool { return len(r.tables) == 0 }
-
 func (r *Rows) add(t *table, values ...any) {
 	if len(values) != len(t.columns) {
 		panic(fmt.Sprintf("events: %d values for %d columns of %s", len(values), len(t.columns), t.name))
@@ -230,7 +228,7 @@ func (t *table) scan(rows pgx.Rows) (Row, error) {
 func (r Row) differences(o Row) []string {
 	var out []string
 	for i, c := range r.table.columns {
-		same := false
+		var same bool
 		switch v := r.values[i].(type) {
 		case []byte:
 			same = bytes.Equal(v, o.values[i].([]byte))

@@ -218,9 +218,12 @@ func (v *verifier) event(group string, r *eventRow) *trust.Verified {
 		v.differ(group, r.sequence, "events", "the Event says sequence %d", sequence)
 	}
 	for _, c := range []struct{ what, event, row string }{
-		{"groupId", d.Member("groupId").Str(), group}, {"eventId", d.Member("eventId").Str(), urn(r.id)},
-		{"kind", d.Member("kind").Str(), r.kind}, {"occurredAt", d.Member("occurredAt").Str(), lexical.FormatMicros(r.occurred)},
-		{"commandHash", d.Member("commandHash").Str(), hashText(r.command)}, {"signing hash", verified.SigningHash, hashText(r.hash)},
+		{"groupId", d.Member("groupId").Str(), group},
+		{"eventId", d.Member("eventId").Str(), urn(r.id)},
+		{"kind", d.Member("kind").Str(), r.kind},
+		{"occurredAt", d.Member("occurredAt").Str(), lexical.FormatMicros(r.occurred)},
+		{"commandHash", d.Member("commandHash").Str(), hashText(r.command)},
+		{"signing hash", verified.SigningHash, hashText(r.hash)},
 	} {
 		if c.event != c.row {
 			v.differ(group, r.sequence, "events", "%s is %q in the Event and %q in the row", c.what, c.event, c.row)
