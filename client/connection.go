@@ -285,8 +285,18 @@ func (s *Session) takeError(ctx context.Context, conn *websocket.Conn, frame str
 	}
 	if e.GroupID != "" {
 		s.mu.Lock()
-		delete(s.positions, e.GroupID)
+		after, subscribed := s.positions[e.GroupID]
+		if !e.Retryable {
+			delete(s.positions, e.GroupID)
+		}
 		s.mu.Unlock()
+		if pause, ok := again(e); ok && subscribed {
+			go func() {
+				if sleep(ctx, max(pause, s.c.opt.Retry.wait(1))) == nil {
+					_ = s.sendSubscribe(ctx, conn, e.GroupID, after)
+				}
+			}()
+		}
 	}
 	s.c.opt.Log.WarnContext(ctx, "the server refused a frame", "error", e)
 	return nil

@@ -20,6 +20,10 @@ import (
 // and comes back with Last-Event-ID if it is not.
 const writeWithin = 30 * time.Second
 
+// busyRecheck is how old the last look at the credential may be when Events are
+// sent.
+const busyRecheck = time.Second
+
 // stream sends a Group's Events as Server-Sent Events until the client, the
 // credential, the Membership or the server ends.
 func (a *API) stream(c *httpkit.Call) error {
@@ -52,7 +56,6 @@ func (a *API) stream(c *httpkit.Call) error {
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store, no-transform")
 	h.Set("X-Accel-Buffering", "no")
-	h.Set("Connection", "keep-alive")
 	c.W.WriteHeader(http.StatusOK)
 	out := &sse{control: http.NewResponseController(c.W), w: c.W}
 	if out.comment("open") != nil {
@@ -89,7 +92,9 @@ func (a *API) pump(ctx context.Context, c *httpkit.Call, out *sse, pages <-chan 
 	defer recheck.Stop()
 	expiry := time.NewTimer(c.Caller.ExpiresAt.Sub(a.Now()))
 	defer expiry.Stop()
+	checked := a.Now()
 	check := func() bool {
+		checked = a.Now()
 		refusal := a.Sessions.Check(ctx, c.Caller)
 		if refusal == nil || refusal.Code == protocol.CodeInternalError {
 			return true
@@ -118,6 +123,11 @@ func (a *API) pump(ctx context.Context, c *httpkit.Call, out *sse, pages <-chan 
 				return
 			}
 		case page, ok := <-pages:
+			// A busy stream of a session that was replaced must not run on until the
+			// next look.
+			if ok && a.Now().Sub(checked) > busyRecheck && !check() {
+				return
+			}
 			if !ok || out.page(page) != nil {
 				return
 			}

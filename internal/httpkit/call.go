@@ -61,6 +61,9 @@ func (c *Call) ParamID(name string) (string, error) {
 // than others.
 func (c *Call) AllowBody(limit int64) { c.maxBody = limit }
 
+// LimitBody replaces the route's bound of the body, in bytes, for this call.
+func (c *Call) LimitBody(n int64) { c.maxBody = n }
+
 // Body reads the whole request body. Errors: 415 for another media type or a
 // content coding, 413 past the limit (PROTOCOL_VIOLATION each), 408 for a
 // sender that was too slow or went away.

@@ -280,3 +280,14 @@ func TestArtifactContent(t *testing.T) {
 		}
 	})
 }
+
+func TestBodiesOfArchivalServicesMayBeLarger(t *testing.T) {
+	s := testkit.Start(t)
+	body := bytes.Repeat([]byte(" "), 2<<20)
+	post := func(token string) testkit.Answer {
+		return s.Do(testkit.Request{Method: "POST", URL: s.AuthorityURL + "/v1/commands", Body: body, Token: token})
+	}
+	post("").Refused(t, 413, "PROTOCOL_VIOLATION")
+	post(s.Token(s.Owner)).Refused(t, 413, "PROTOCOL_VIOLATION")
+	post(s.Token(s.As("archival"))).Refused(t, 400, "PROTOCOL_VIOLATION")
+}

@@ -35,6 +35,10 @@ type Views struct {
 // New makes Views over a pool of readers.
 func New(pool *pgxpool.Pool, policy Policy) *Views { return &Views{pool: pool, policy: policy} }
 
+// MayReadGroups tells whether a service may read every Group, as those that
+// archive them do.
+func (v *Views) MayReadGroups(service protocol.Actor) bool { return v.policy.MayReadGroups(service) }
+
 // Access is what a reader may see of a Group at the moment of Enter. It goes
 // stale with every change of the reader's Membership.
 type Access struct {
