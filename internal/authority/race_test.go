@@ -342,3 +342,58 @@ func TestRacingCreationsOfOneMission(t *testing.T) {
 	}
 	verified(t, r)
 }
+
+// Agents are registered while others work: that moves the Registry's revision
+// under many a round, and none of them has to be decided again for it.
+func TestRegistrationsDoNotMakeLanesDecideAgain(t *testing.T) {
+	r, m := mission(t, authoritytest.Options{Policy: unlimited()})
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		defer close(stop)
+		for i := range 25 {
+			r.Org.AddAgent(t, registrytest.Agent(fmt.Sprintf("new-%d", i)))
+		}
+	})
+	var posted atomic.Int64
+	for range 4 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if _, err := m.Send(m.Coordinator, m.Post("x")); err != nil {
+					t.Error(err)
+					return
+				}
+				posted.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	stats := r.Service.Stats()
+	t.Logf("%d posted, committed again %d, decided again %d", posted.Load(), stats.Recommitted, stats.Redecided)
+	if stats.Redecided > stats.Recommitted {
+		t.Errorf("decided again %d times, committed again %d times", stats.Redecided, stats.Recommitted)
+	}
+	verified(t, r)
+}
+
+// A late override of a Command that went through is refused, also in the round
+// in which it went through.
+func TestOverrideOfAnAcceptedActionIsRefused(t *testing.T) {
+	r, m := mission(t, authoritytest.Options{})
+	post := m.By(m.Coordinator, m.Post("accepted"))
+	post.ActionID = registrytest.Mint()
+	r.Must(m.Coordinator, post)
+	_, err := m.Send(m.Owner, protocol.Command{Kind: "policy.grant_cooperation_override", Payload: authoritytest.Payload(t, map[string]any{
+		"grantId": registrytest.Mint(), "policyName": "message_rate", "beneficiary": m.Coordinator.Principal,
+		"targetCommandKind": "message.post", "targetActionId": post.ActionID, "reason": "late", "expiresAt": registrytest.At(time.Hour),
+	})})
+	wantCode(t, "override of an accepted Action", err, protocol.CodeInvalidCommand)
+	if err != nil && err.Reason != "target_accepted" {
+		t.Errorf("reason %s", err.Reason)
+	}
+}
