@@ -153,8 +153,8 @@ type rate struct {
 
 func (r *rate) perSecond() float64 { return float64(r.n) / r.took.Seconds() }
 
-// pair is a Command and the Event it caused.
-type pair struct{ command, event []byte }
+// pair is a Command with the Event and the receipt it got.
+type pair struct{ command, event, receipt []byte }
 
 // load is what a run of clients gave.
 type load struct {
@@ -218,7 +218,7 @@ func (s *stand) load(ctx context.Context, targets []*target, clients int, d time
 				}
 				took = append(took, time.Since(at))
 				if len(pairs) < 4000/clients {
-					pairs = append(pairs, pair{bodies[i], res.Events[0]})
+					pairs = append(pairs, pair{bodies[i], res.Events[0], res.Receipt})
 				}
 			}
 			mu.Lock()
@@ -263,8 +263,8 @@ func (s *stand) everyCore(n int, job func(int) error) error {
 // bare inserts the pairs in transactions of size rows for d and adds to the rate;
 // work is done for each pair before.
 func (s *stand) bare(ctx context.Context, r *rate, pairs []pair, size, workers int, d time.Duration, work func(pair) error) error {
-	if _, err := s.store.Reader().Exec(ctx, `DROP TABLE IF EXISTS bench_rows; CREATE TABLE bench_rows (worker int, sequence bigint, event bytea, command bytea, PRIMARY KEY (worker, sequence));
-		ALTER TABLE bench_rows ALTER COLUMN event SET STORAGE EXTERNAL, ALTER COLUMN command SET STORAGE EXTERNAL;
+	if _, err := s.store.Reader().Exec(ctx, `DROP TABLE IF EXISTS bench_rows; CREATE TABLE bench_rows (worker int, sequence bigint, event bytea, command bytea, receipt bytea, PRIMARY KEY (worker, sequence));
+		ALTER TABLE bench_rows ALTER COLUMN event SET STORAGE EXTERNAL, ALTER COLUMN command SET STORAGE EXTERNAL, ALTER COLUMN receipt SET STORAGE EXTERNAL;
 		ALTER TABLE bench_rows SET (toast_tuple_target = 8160)`); err != nil {
 		return err
 	}
@@ -276,7 +276,7 @@ func (s *stand) bare(ctx context.Context, r *rate, pairs []pair, size, workers i
 		wg.Go(func() {
 			sequence := int64(0)
 			for i := w * 97; time.Since(began) < d; i += size {
-				sequences, events, commands := make([]int64, size), make([][]byte, size), make([][]byte, size)
+				sequences, events, commands, receipts := make([]int64, size), make([][]byte, size), make([][]byte, size), make([][]byte, size)
 				for k := range size {
 					p := pairs[(i+k)%len(pairs)]
 					if work != nil {
@@ -285,10 +285,10 @@ func (s *stand) bare(ctx context.Context, r *rate, pairs []pair, size, workers i
 						}
 					}
 					sequence++
-					sequences[k], events[k], commands[k] = sequence, p.event, p.command
+					sequences[k], events[k], commands[k], receipts[k] = sequence, p.event, p.command, p.receipt
 				}
-				if _, errs[w] = s.store.Reader().Exec(ctx, `INSERT INTO bench_rows SELECT $1, * FROM unnest($2::bigint[], $3::bytea[], $4::bytea[])`,
-					w, sequences, events, commands); errs[w] != nil {
+				if _, errs[w] = s.store.Reader().Exec(ctx, `INSERT INTO bench_rows SELECT $1, * FROM unnest($2::bigint[], $3::bytea[], $4::bytea[], $5::bytea[])`,
+					w, sequences, events, commands, receipts); errs[w] != nil {
 					return
 				}
 				total.Add(int64(size))

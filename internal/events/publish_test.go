@@ -293,6 +293,19 @@ func TestTailServesReadersWithoutQueries(t *testing.T) {
 	}
 }
 
+func TestPublisherWithoutNATSIsDegradedAndIdle(t *testing.T) {
+	p, err := NewPublisher(openStore(t, Options{}), nil, PublisherOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Committed(1, "urn:group:x", []StoredEvent{{GroupID: "urn:group:x", Sequence: 1}})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := p.Run(ctx); err != nil || !p.Stats().Degraded || p.Stats().Waiting != 0 {
+		t.Errorf("%v %+v", err, p.Stats())
+	}
+}
+
 func TestSubjectsCarryNoIDs(t *testing.T) {
 	if got := Subject("urn:group:secret"); len(got) != len(subjectPrefix)+32 || got == Subject("urn:group:other") {
 		t.Error(got)

@@ -105,7 +105,8 @@ type outgoing struct {
 }
 
 // NewPublisher makes a Publisher on a connection that reconnects by itself
-// (see Connect). Run does the work.
+// (see Connect). Run does the work. Without a connection (nil) it publishes
+// nothing and counts as degraded; readers poll.
 func NewPublisher(store *Store, conn *nats.Conn, options PublisherOptions) (*Publisher, error) {
 	defaults := func(d *time.Duration, v time.Duration) {
 		if *d <= 0 {
@@ -132,6 +133,9 @@ func NewPublisher(store *Store, conn *nats.Conn, options PublisherOptions) (*Pub
 	if p.log == nil {
 		p.log = slog.New(slog.DiscardHandler)
 	}
+	if conn == nil {
+		return p, nil
+	}
 	var err error
 	p.js, err = jetstream.New(conn, jetstream.WithPublishAsyncTimeout(5*time.Second),
 		jetstream.WithPublishAsyncMaxPending(2*options.Window))
@@ -150,7 +154,7 @@ func Connect(url string, options ...nats.Option) (*nats.Conn, error) {
 // Committed takes Events that this process has just committed to one Group, in
 // order. It never blocks.
 func (p *Publisher) Committed(treeID int64, groupID string, events []StoredEvent) {
-	if len(events) == 0 {
+	if len(events) == 0 || p.conn == nil {
 		return
 	}
 	p.mu.Lock()
@@ -206,6 +210,10 @@ func (p *Publisher) enqueue(g *outgoing) {
 
 // Run publishes until the context ends.
 func (p *Publisher) Run(ctx context.Context) error {
+	if p.conn == nil {
+		<-ctx.Done()
+		return nil
+	}
 	advance := time.NewTicker(p.options.AdvanceEvery)
 	defer advance.Stop()
 	sweep := time.NewTimer(0)
@@ -516,6 +524,6 @@ func (p *Publisher) Stats() PublisherStats {
 	defer p.mu.Unlock()
 	return PublisherStats{
 		Published: p.published.Load(), Failures: p.failures.Load(),
-		Degraded: p.degraded.Load() || !p.conn.IsConnected(), Waiting: len(p.queue),
+		Degraded: p.degraded.Load() || p.conn == nil || !p.conn.IsConnected(), Waiting: len(p.queue),
 	}
 }
