@@ -86,6 +86,10 @@ type Settings struct {
 	// as; empty means DataDir/keys.
 	KeysDir string
 
+	// RequestsPerSecondPerPeer bounds the HTTP requests of one peer address, all
+	// routes of a service together; 0 means no bound.
+	RequestsPerSecondPerPeer int64
+
 	LogLevel        string
 	LogFormat       string
 	ShutdownSeconds int64
@@ -138,6 +142,7 @@ func (s *Settings) Fields() []Field {
 		text("authorityUrl", &s.AuthorityURL, "https://127.0.0.1:8420", "where the Registry reaches the Authority"),
 		text("authorityCaFile", &s.AuthorityCAFile, "", "PEM certificate that the Registry trusts for it, empty for the system's"),
 		text("keysDir", &s.KeysDir, "", "folder with the seeds of the service's keys, empty for keys below the data folder"),
+		number("requestsPerSecondPerPeer", &s.RequestsPerSecondPerPeer, 2000, 0, huge, "1/s", "HTTP requests of one peer address; 0 switches the limit off"),
 		choice("logLevel", &s.LogLevel, "info", []string{"debug", "info", "warn", "error"}, "least level that is logged"),
 		choice("logFormat", &s.LogFormat, "text", []string{"text", "json"}, "form of log lines"),
 		number("shutdownSeconds", &s.ShutdownSeconds, 20, 1, 3600, "s", "patience with work in flight when stopping"),

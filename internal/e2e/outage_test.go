@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/http"
@@ -26,8 +27,14 @@ type outage struct {
 
 func startOutage(t *testing.T) *outage {
 	t.Helper()
+	return startOutageWith(t, func(*config.Settings) {})
+}
+
+func startOutageWith(t *testing.T, change func(*config.Settings)) *outage {
+	t.Helper()
 	settings := config.New()
 	settings.DataDir = t.TempDir()
+	change(settings)
 	base := freePorts(t)
 	dev, err := server.OpenDev(t.Context(), server.DevOptions{Settings: settings, PortBase: base})
 	if err != nil {
@@ -180,4 +187,26 @@ func TestAnAuditorFindsWhyASignatureWasNotAcceptedAndItsSenderDoesNot(t *testing
 	if r := found[0]; r.Step != "P4" || r.Stage != "4" || r.Reason == "" {
 		t.Errorf("the auditor finds %+v, want step P4, stage 4 and a reason", r)
 	}
+}
+
+func TestRequestsOfOnePeerBeyondTheLimitAreToldWhenToComeBack(t *testing.T) {
+	o := startOutageWith(t, func(s *config.Settings) { s.RequestsPerSecondPerPeer = 1 })
+	roots, err := o.stack.RootCAs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS13}}}
+	defer h.CloseIdleConnections()
+	eventually(t, "the limit answers 429", func() bool {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, o.stack.AuthorityURL+"/openapi.yaml", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := h.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = res.Body.Close()
+		return res.StatusCode == http.StatusTooManyRequests && res.Header.Get("Retry-After") != ""
+	})
 }

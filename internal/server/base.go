@@ -123,7 +123,12 @@ func (b *base) signer(role registry.Role) (trust.Signer, error) {
 
 // router is a Router with the limits of the settings.
 func (b *base) router(auth httpkit.Authenticator) *httpkit.Router {
+	var limiter *httpkit.PeerLimiter
+	if perSecond := b.Settings.RequestsPerSecondPerPeer; perSecond > 0 {
+		limiter = httpkit.NewPeerLimiter("requests_per_peer", float64(perSecond)*60, int(min(2*perSecond, 1<<30)), nil)
+	}
 	return httpkit.NewRouter(httpkit.Options{
+		Limiter: limiter,
 		Service: b.name, Log: b.Log, Metrics: b.metrics, Auth: auth,
 		MaxBodyBytes: b.Settings.Policy.MaxBodyBytes, Denied: b.denials.Note,
 	})
