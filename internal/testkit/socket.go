@@ -240,14 +240,10 @@ func (k *Socket) Init(clientNonce string) strictjson.Value {
 func (k *Socket) Respond(clientNonce string, challenge strictjson.Value) string {
 	k.t.Helper()
 	id := k.agent.Identity()
-	transcript, err := lexical.DecodeBase64URL(challenge.Member("challenge").Str())
-	if err != nil {
-		k.t.Fatal(err)
-	}
 	return k.Send("HELLO", map[string]any{
 		"phase": "client_response", "agentId": id.Principal.ID, "keyId": id.KeyID, "clientNonce": clientNonce,
 		"serverNonce":        challenge.Member("serverNonce").Str(),
-		"challengeSignature": lexical.EncodeBase64URL(sign(k.agent, transcript)),
+		"challengeSignature": SignChallenge(k.t, k.agent, challenge.Member("challenge").Str()),
 	})
 }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/missionweave/server/internal/devorg"
 	"github.com/missionweave/server/internal/devstack"
 	"github.com/missionweave/server/internal/httpkit"
+	"github.com/missionweave/server/internal/protocol/lexical"
 	"github.com/missionweave/server/internal/server"
 	"github.com/missionweave/server/internal/wsapi"
 )
@@ -265,4 +266,14 @@ func Main(m *testing.M, leaks func() error) {
 		}
 	}
 	os.Exit(code)
+}
+
+// SignChallenge signs the decoded bytes of a challenge.
+func SignChallenge(t testing.TB, c *client.Client, challenge string) string {
+	t.Helper()
+	transcript, err := lexical.DecodeBase64URL(challenge)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lexical.EncodeBase64URL(sign(c, transcript))
 }
