@@ -404,13 +404,15 @@ func (p *projector) add(t *table, values ...any) {
 
 func (p *projector) mission() {
 	m, l := p.s.Mission, p.s.CoordinatorLease
+	served, err := p.s.MissionDoc()
+	p.fail(err)
 	var parent, item string
 	if m.Parent != nil {
 		parent, item = m.Parent.MissionID, m.Parent.WorkItemID
 	}
 	p.add(tableMissions, m.MissionID, m.Revision, m.State, p.s.Group.State, m.MissionOwner.Type, m.MissionOwner.ID,
 		m.Coordinator.AgentID, m.Coordinator.CoordinatorEpoch, p.time(l.ExpiresAt), p.time(m.Deadline), parent, item,
-		m.FollowUpToMissionID, p.time(m.CreatedAt), p.bytes(&m.Mission), p.bytes(p.s.Group), p.bytes(l))
+		m.FollowUpToMissionID, p.time(m.CreatedAt), p.bytes(&served), p.bytes(p.s.Group), p.bytes(l))
 }
 
 func (p *projector) membership(m *protocol.Membership) {
@@ -437,13 +439,16 @@ func (p *projector) workItem(w *groups.WorkItem, actions bool) {
 		}
 		return p.time(l.ExpiresAt)
 	}
+	// What depends on the clock is added by whoever serves the document.
+	served, err := w.Served(groups.WorkItemClock{})
+	p.fail(err)
 	updated := w.UpdatedAt
 	if updated == "" {
 		updated = w.CreatedAt
 	}
 	p.add(tableWorkItems, w.WorkItemID, w.ConversationID, w.Revision, w.State, owner, w.OwnershipEpoch,
 		w.Owner != nil && !w.OwnerFenced && !w.Custody, w.Custody, expires(w.Execution), expires(w.Ownership), w.ParentWorkItemID,
-		p.time(w.Contract.Deadline), p.time(updated), p.bytes(&w.WorkItem))
+		p.time(w.Contract.Deadline), p.time(updated), p.bytes(&served))
 	for i := range w.Offers {
 		o := &w.Offers[i]
 		p.add(tableOffers, o.OfferID, w.WorkItemID, o.AgentID, o.Status, p.time(o.ExpiresAt), p.bytes(o))
