@@ -157,6 +157,7 @@ func (a *Authority) openTransports(hub *events.Hub) error {
 	a.ws = wsapi.New(wsapi.Deps{
 		Sessions: identities, Connections: connections, Authority: a.service, Views: read, Store: a.store, Hub: hub,
 		Policy: a.Settings.Policy, Log: a.Log, Metrics: a.metrics, Timing: a.Timing,
+		Denied: a.denials.Note,
 	})
 	a.add("sessions", a.ws.Run)
 	a.router = a.base.router(identities)

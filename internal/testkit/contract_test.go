@@ -2,6 +2,7 @@ package testkit_test
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -154,7 +155,7 @@ func agree(t *testing.T, c *testkit.Contract, name string, route httpkit.Route, 
 		}
 	}
 	body := object(object(operation["requestBody"])["content"])
-	takes := route.Method == "POST" || route.Method == "PUT"
+	takes := route.Method == http.MethodPost || route.Method == http.MethodPut
 	if takes != (body != nil) {
 		t.Errorf("%s: described with a body: %t", name, body != nil)
 	}

@@ -15,7 +15,7 @@ func (c *conn) handshake() bool {
 	admitted := c.server.admit(c.peer)
 	defer c.server.known(c.peer)
 	if !admitted {
-		c.end(fatal(protocol.NewError(protocol.CodeRateLimited, "unauthenticated_connections").
+		c.turnAway(fatal(protocol.NewError(protocol.CodeRateLimited, "unauthenticated_connections").
 			WithDetail("policyName", "unauthenticatedConnections").
 			WithDetail("limit", int64(c.server.UnauthenticatedPerPeer)).
 			WithRetryAfter(jittered(time.Second))))
@@ -34,7 +34,7 @@ func (c *conn) handshake() bool {
 	}
 	challenge, refusal := c.server.Sessions.Challenge(c.ctx, init)
 	if refusal != nil {
-		c.end(fatal(refusal.WithRelated(frame.ID(), "")))
+		c.turnAway(fatal(refusal.WithRelated(frame.ID(), "")))
 		return false
 	}
 	if !c.send(challenge) {
@@ -48,7 +48,7 @@ func (c *conn) handshake() bool {
 		return c.outOfTurn(frame)
 	}
 	if response.AgentID != init.AgentID || response.KeyID != init.KeyID || response.ClientNonce != init.ClientNonce {
-		c.end(fatal(protocol.NewError(protocol.CodeAuthInvalidSignature, "echo").WithRelated(frame.ID(), "")))
+		c.turnAway(fatal(protocol.NewError(protocol.CodeAuthInvalidSignature, "echo").WithRelated(frame.ID(), "")))
 		return false
 	}
 	accept, id, refusal := c.server.Sessions.Accept(context.WithValue(c.ctx, resuming{}, true), sessions.Answer{
@@ -58,7 +58,7 @@ func (c *conn) handshake() bool {
 		refusal = c.enroll(id)
 	}
 	if refusal != nil {
-		c.end(fatal(refusal.WithRelated(frame.ID(), "")))
+		c.turnAway(fatal(refusal.WithRelated(frame.ID(), "")))
 		return false
 	}
 	if !c.send(accept) {
@@ -85,6 +85,14 @@ func (c *conn) enroll(id sessions.Identity) *protocol.Error {
 	return nil
 }
 
+// turnAway ends a handshake.
+func (c *conn) turnAway(refusal *protocol.Error) {
+	if c.server.Denied != nil && refusal.Code != protocol.CodeInternalError {
+		c.server.Denied(c.peer, refusal)
+	}
+	c.end(refusal)
+}
+
 // awaitHello reads one frame of the handshake.
 func (c *conn) awaitHello(limit *time.Timer) (protocol.Frame, bool) {
 	var b []byte
@@ -95,7 +103,7 @@ func (c *conn) awaitHello(limit *time.Timer) (protocol.Frame, bool) {
 		c.goAway()
 		return nil, false
 	case <-limit.C:
-		c.end(protocol.NewError(protocol.CodeAuthRequired, "handshake_timeout").AsFatal(4408))
+		c.turnAway(protocol.NewError(protocol.CodeAuthRequired, "handshake_timeout").AsFatal(4408))
 		return nil, false
 	case frame, ok := <-c.frames:
 		if !ok {
@@ -112,12 +120,12 @@ func (c *conn) awaitHello(limit *time.Timer) (protocol.Frame, bool) {
 		doc.Root().Member("frameType").Str() != string(protocol.FrameHello) {
 		refusal = protocol.NewError(protocol.CodeAuthRequired, "frame_out_of_turn").WithRelated(refusal.RelatedFrameID, "")
 	}
-	c.end(fatal(refusal))
+	c.turnAway(fatal(refusal))
 	return nil, false
 }
 
 func (c *conn) outOfTurn(frame protocol.Frame) bool {
-	c.end(fatal(protocol.NewError(protocol.CodeAuthRequired, "frame_out_of_turn").WithRelated(frame.ID(), "")))
+	c.turnAway(fatal(protocol.NewError(protocol.CodeAuthRequired, "frame_out_of_turn").WithRelated(frame.ID(), "")))
 	return false
 }
 

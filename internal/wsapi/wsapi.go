@@ -57,7 +57,9 @@ type Deps struct {
 	// UnauthenticatedPerPeer bounds the connections of one address that have not
 	// finished their handshake, default 8 (COMMANDS.md 8.12).
 	UnauthenticatedPerPeer int
-	Now                    func() time.Time
+	// Denied, when set, hears of every handshake that was refused.
+	Denied func(peer string, err *protocol.Error)
+	Now    func() time.Time
 }
 
 // Timing are the times of COMMANDS.md section 8; zero members get its values.
