@@ -2,7 +2,6 @@ package groups
 
 import (
 	"slices"
-	"time"
 
 	"github.com/missionweave/server/internal/protocol"
 )
@@ -176,5 +175,3 @@ func missionOpen(x *Ctx) error {
 	}
 	return nil
 }
-
-func secondsOf(n int64) time.Duration { return time.Duration(n) * time.Second }

@@ -2,7 +2,6 @@ package groups
 
 import (
 	"github.com/missionweave/server/internal/protocol"
-	"github.com/missionweave/server/internal/protocol/lexical"
 	"github.com/missionweave/server/internal/protocol/strictjson"
 )
 
@@ -187,8 +186,3 @@ func (x *Ctx) nextRevision(g *State, a Aggregate) int64 { return x.out.revision(
 
 // nextSequence is the sequence of the Group's next Event.
 func (x *Ctx) nextSequence(g *State) int64 { return x.out.sequence(g.GroupID, g) }
-
-// in spells the instant that lies seconds after now.
-func (x *Ctx) in(seconds int64) string {
-	return lexical.FormatMicros(x.World.Now.Add(secondsOf(seconds)))
-}

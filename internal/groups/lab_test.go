@@ -48,6 +48,7 @@ func service(name string) protocol.Actor {
 }
 
 func agentActor(id string) protocol.Actor { return protocol.Actor{Type: protocol.ActorAgent, ID: id} }
+
 func humanActor(id string) protocol.Actor { return protocol.Actor{Type: protocol.ActorHuman, ID: id} }
 
 func newLab(t testing.TB) *lab {
@@ -433,9 +434,15 @@ func (l *lab) refold() {
 		}
 		opts := cmp.AllowUnexported(State{}, contractKey{}, eventIndex{})
 		for _, part := range []struct{ a, b any }{
-			{again.owned, read.owned}, {again.offered, read.offered}, {again.contracts, read.contracts},
-			{again.leaseOwners, read.leaseOwners}, {again.attributed, read.attributed}, {again.revisions, read.revisions},
-			{again.events, read.events}, {again.Messages, read.Messages}, {again.redacted, read.redacted},
+			{again.owned, read.owned},
+			{again.offered, read.offered},
+			{again.contracts, read.contracts},
+			{again.leaseOwners, read.leaseOwners},
+			{again.attributed, read.attributed},
+			{again.revisions, read.revisions},
+			{again.events, read.events},
+			{again.Messages, read.Messages},
+			{again.redacted, read.redacted},
 		} {
 			if diff := cmp.Diff(part.a, part.b, opts); diff != "" {
 				l.t.Fatalf("index of %s read back differs:\n%s", id, diff)

@@ -414,8 +414,10 @@ func (w *wild) lead(g *State, coordinator protocol.Actor) {
 		default:
 			limits := g.Mission.Budget
 			w.issue(owner, "ext.missionweave.budget.increase", id, map[string]any{
-				"budget": map[string]any{"currency": "EUR", "financialLimit": int64(*limits.FinancialLimit)/1000000 + 5,
-					"modelTokenLimit": *limits.ModelTokenLimit}, "reason": "r",
+				"budget": map[string]any{
+					"currency": "EUR", "financialLimit": int64(*limits.FinancialLimit)/1000000 + 5,
+					"modelTokenLimit": *limits.ModelTokenLimit,
+				}, "reason": "r",
 			}, nil)
 		}
 	}

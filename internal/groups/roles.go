@@ -79,7 +79,8 @@ var Roles = []RoleRow{
 	{
 		roleObserver, protocol.ActorHuman,
 		[]string{ScopeMessageRead, ScopeMessagePost, ScopeWorkPropose},
-		[]string{ScopeMissionInspect, ScopeApprovalExecution}, false,
+		[]string{ScopeMissionInspect, ScopeApprovalExecution},
+		false,
 	},
 }
 

@@ -182,11 +182,9 @@ const (
 
 func missionAggregate(groupID string) Aggregate { return Aggregate{AggregateMission, groupID} }
 func leaseAggregate(id string) Aggregate        { return Aggregate{AggregateCoordinatorLease, id} }
-func grantAggregate(id string) Aggregate        { return Aggregate{AggregateGrant, id} }
 func conversationAggregate(id string) Aggregate { return Aggregate{AggregateConversation, id} }
 func proposalAggregate(id string) Aggregate     { return Aggregate{AggregateProposal, id} }
 func workItemAggregate(id string) Aggregate     { return Aggregate{AggregateWorkItem, id} }
-func overrideAggregate(id string) Aggregate     { return Aggregate{AggregateOverride, id} }
 func groupAggregate(id string) Aggregate        { return Aggregate{AggregateGroup, id} }
 
 func membershipAggregate(m protocol.Actor) Aggregate {
