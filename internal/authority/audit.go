@@ -69,19 +69,26 @@ func newAuditor(s *Service) *auditor {
 // waits for a moment; a database that is away costs the record, which then goes
 // to the log, and not the answer.
 func (a *auditor) record(audit events.Audit) {
+	if p := a.post(audit); p != nil {
+		select {
+		case <-p.done:
+		case <-time.After(auditPatient):
+		}
+	}
+}
+
+// post is record without waiting; nil when there is nothing to wait for.
+func (a *auditor) post(audit events.Audit) *pendingAudit {
 	if a.fold(&audit) {
-		return
+		return nil
 	}
 	p := &pendingAudit{Audit: audit, done: make(chan struct{})}
 	select {
 	case a.queue <- p:
+		return p
 	default:
 		a.lost(&audit)
-		return
-	}
-	select {
-	case <-p.done:
-	case <-time.After(auditPatient):
+		return nil
 	}
 }
 

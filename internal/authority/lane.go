@@ -17,7 +17,13 @@ import (
 const (
 	lanePatience   = 1500 * time.Millisecond
 	settlePatience = 10 * time.Second
-	raceAttempts   = 60
+	// roundPatience bounds the reads of a round: a database that neither answers
+	// nor hangs up must not hold a lane.
+	roundPatience = 15 * time.Second
+	raceAttempts  = 60
+	// cardAttempts is how often a card is decided again that the Registry refused
+	// inside the transaction; then its refusal is the Command's.
+	cardAttempts = 3
 )
 
 // lane decides the Commands of its trees, one round after another. Everything in
@@ -86,7 +92,9 @@ func (l *lane) serve(tasks []*task) {
 	began := time.Now()
 	for attempt := 0; len(tasks) > 0; attempt++ {
 		r := newRound(l, tasks)
-		err := r.run(context.Background())
+		ctx, cancel := context.WithTimeout(context.Background(), roundPatience)
+		err := r.run(ctx)
+		cancel()
 		if errors.Is(err, events.ErrIndeterminate) {
 			err = l.settle(r, err)
 		}
@@ -98,6 +106,7 @@ func (l *lane) serve(tasks []*task) {
 		}
 		r.drop()
 		var bad *poison
+		var refusal *protocol.Error
 		switch {
 		case errors.As(err, &bad):
 			l.s.log.Error("Command cannot be decided", "kind", bad.task.env.Kind, "group", bad.task.env.GroupID, "err", bad.err)
@@ -121,6 +130,13 @@ func (l *lane) serve(tasks []*task) {
 		case errors.Is(err, events.ErrIndeterminate):
 			fail(tasks, protocol.Internal(err))
 			return
+		case errors.As(err, &refusal) && (attempt < cardAttempts || r.cut == 1):
+			// The Registry refuses under its lock what was fine a moment ago.
+			if attempt >= cardAttempts {
+				l.s.auditor.post(tasks[0].audit(refusal, r.now))
+				tasks[0].fail(refusal)
+				tasks = tasks[1:]
+			}
 		case len(tasks) > 1:
 			// One of them is more than the database takes: find out which.
 			l.s.log.Error("round failed, split", "tasks", len(tasks), "err", err)

@@ -78,7 +78,8 @@ type Service struct {
 	cores   chan struct{} // verification slots
 	stats   counters
 
-	stopping chan struct{}
+	stopping chan struct{} // closed when Run is to end
+	stopped  chan struct{} // closed when nothing is decided any more
 	running  sync.WaitGroup
 }
 
@@ -99,7 +100,7 @@ func New(opt Options) (*Service, error) {
 		opt: opt, store: opt.Store, log: opt.Logger,
 		signers:  make(map[protocol.Actor]trust.Signer, len(opt.Signers)),
 		cores:    make(chan struct{}, runtime.GOMAXPROCS(0)),
-		stopping: make(chan struct{}),
+		stopping: make(chan struct{}), stopped: make(chan struct{}),
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -138,6 +139,7 @@ func (s *Service) Run(ctx context.Context) error {
 	<-ctx.Done()
 	close(s.stopping)
 	s.running.Wait()
+	close(s.stopped)
 	return nil
 }
 

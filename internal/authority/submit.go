@@ -110,6 +110,13 @@ func (s *Service) submit(ctx context.Context, sub Submission, internal bool) (*R
 		return s.answer(ctx, t, o)
 	case <-ctx.Done():
 		return nil, related(t, protocol.Internal(ctx.Err()))
+	case <-s.stopped:
+	}
+	select {
+	case o := <-t.done: // the last round had it
+		return s.answer(ctx, t, o)
+	default:
+		return nil, related(t, protocol.Internal(errStopping))
 	}
 }
 
@@ -265,7 +272,7 @@ func (s *Service) enqueue(ctx context.Context, t *task) *protocol.Error {
 	l := s.laneOf(tree)
 	select {
 	case <-s.stopping:
-		return protocol.Internal(errors.New("authority: stopping"))
+		return protocol.Internal(errStopping)
 	default:
 	}
 	select {

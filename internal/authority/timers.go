@@ -69,6 +69,8 @@ func (s *Service) Sweep(ctx context.Context) (looked int, err error) {
 				}
 			case <-ctx.Done():
 				return looked, ctx.Err()
+			case <-s.stopped:
+				return looked, errStopping
 			}
 		}
 		looked += len(due)

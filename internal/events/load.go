@@ -32,7 +32,7 @@ func (s *Store) LoadGroup(ctx context.Context, groupID string) (*Group, error) {
 	var dump []byte
 	var format *int32
 	var at *int64
-	err := s.readers.QueryRow(ctx, `SELECT g.tree_id, g.group_id, g.mission_id, g.root_mission_id, g.head_sequence,
+	err := s.writers.QueryRow(ctx, `SELECT g.tree_id, g.group_id, g.mission_id, g.root_mission_id, g.head_sequence,
 			g.published_sequence, g.trimmed_sequence, n.sequence, n.format, n.state
 		FROM groups g
 		LEFT JOIN snapshots n ON n.tree_id = g.tree_id AND n.group_id = g.group_id
@@ -66,7 +66,7 @@ func (s *Store) LoadGroup(ctx context.Context, groupID string) (*Group, error) {
 // CatchUp applies what was appended after the state's head.
 func (s *Store) CatchUp(ctx context.Context, g *Group) error {
 	for {
-		page, err := s.readEvents(ctx, g.TreeID, g.GroupID, g.State.Head, MaxPage)
+		page, err := readEvents(ctx, s.writers, g.TreeID, g.GroupID, g.State.Head, MaxPage)
 		if err != nil {
 			return err
 		}

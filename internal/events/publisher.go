@@ -389,7 +389,7 @@ func (p *Publisher) next(ctx context.Context, g *outgoing, room int) (events []S
 		p.mu.Unlock()
 	}
 	limit := min(room, 256)
-	events, err = p.store.readEvents(ctx, g.treeID, g.groupID, sent, limit)
+	events, err = readEvents(ctx, p.store.readers, g.treeID, g.groupID, sent, limit)
 	if errors.Is(err, ErrTrimmed) {
 		return nil, true, nil
 	}

@@ -32,12 +32,12 @@ func (s *Store) ReadEvents(ctx context.Context, groupID string, after int64, lim
 	if err != nil {
 		return nil, err
 	}
-	return s.readEvents(ctx, tree, groupID, after, limit)
+	return readEvents(ctx, s.readers, tree, groupID, after, limit)
 }
 
-func (s *Store) readEvents(ctx context.Context, tree int64, groupID string, after int64, limit int) ([]StoredEvent, error) {
+func readEvents(ctx context.Context, q Querier, tree int64, groupID string, after int64, limit int) ([]StoredEvent, error) {
 	limit = min(max(limit, 1), MaxPage)
-	rows, err := s.readers.Query(ctx, sqlPage, tree, groupID, after, limit)
+	rows, err := q.Query(ctx, sqlPage, tree, groupID, after, limit)
 	if err != nil {
 		return nil, read(err)
 	}
@@ -153,7 +153,7 @@ func (s *Store) Head(ctx context.Context, groupID string) (int64, error) {
 // FindReceipt returns the stored receipt of a Command; ok is false when the
 // Command was not accepted.
 func (s *Store) FindReceipt(ctx context.Context, key ReceiptKey) (r *StoredReceipt, ok bool, err error) {
-	v, err := s.Look(ctx, Look{Receipts: []ReceiptKey{key}})
+	v, err := s.look(ctx, s.readers, Look{Receipts: []ReceiptKey{key}})
 	if err != nil {
 		return nil, false, err
 	}

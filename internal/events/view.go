@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/missionweave/server/internal/protocol"
 	"github.com/missionweave/server/internal/protocol/lexical"
 )
@@ -94,8 +95,11 @@ CROSS JOIN LATERAL (
 FROM unnest($1::text[]) AS c(agent_id)`
 )
 
-// Look reads what a round needs, in one round trip.
-func (s *Store) Look(ctx context.Context, l Look) (*View, error) {
+// Look reads what a round needs, in one round trip. It and the loading of Groups
+// use the connections of the writers: readers must not keep lanes waiting.
+func (s *Store) Look(ctx context.Context, l Look) (*View, error) { return s.look(ctx, s.writers, l) }
+
+func (s *Store) look(ctx context.Context, pool *pgxpool.Pool, l Look) (*View, error) {
 	v := &View{
 		Receipts: map[ReceiptKey]*StoredReceipt{}, Admissions: map[string]protocol.FirstAdmissionRecord{},
 		Sessions: map[string]Session{}, Groups: map[string]GroupRow{}, Missions: map[string]string{},
@@ -152,7 +156,7 @@ func (s *Store) Look(ctx context.Context, l Look) (*View, error) {
 			return rows.Err()
 		})
 	}
-	if err := s.readers.SendBatch(ctx, &q).Close(); err != nil {
+	if err := pool.SendBatch(ctx, &q).Close(); err != nil {
 		return nil, read(err)
 	}
 	v.Now = v.Now.UTC()
@@ -230,7 +234,7 @@ func scanPairs(rows pgx.Rows, into map[string]string) error {
 
 // GroupRows looks Groups up; a Group that does not exist is missing.
 func (s *Store) GroupRows(ctx context.Context, groupIDs ...string) (map[string]GroupRow, error) {
-	v, err := s.Look(ctx, Look{Groups: groupIDs})
+	v, err := s.look(ctx, s.readers, Look{Groups: groupIDs})
 	if err != nil {
 		return nil, err
 	}
