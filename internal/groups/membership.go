@@ -67,7 +67,8 @@ func memberKinds() []Kind {
 			},
 			Authority: func(x *Ctx, p *membershipChange, _ *membershipPlan) error {
 				owner := x.Capacity == CapacityMissionOwner && x.Actor().Type == protocol.ActorHuman
-				if slices.Contains(p.Scopes, ScopeApprovalExecution) && !owner && x.Capacity != CapacityService {
+				root := p.Member == x.Group.RootOwner() // whose own scope it is
+				if slices.Contains(p.Scopes, ScopeApprovalExecution) && !root && !owner && x.Capacity != CapacityService {
 					return forbid("scope")
 				}
 				return x.contextSigner(p.ContextPackage)

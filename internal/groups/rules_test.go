@@ -378,6 +378,16 @@ func TestMemberRules(t *testing.T) {
 			"refused INVALID_COMMAND:binding_mismatch at P18",
 		},
 		{
+			"change: the Coordinator may name approval.execution among the root MissionOwner's own scopes", "",
+			"agent:cora membership.change group:g", `{"member": {"type": "human", "id": "human:olga"}, "role": "mission_owner", "scopes": ["mission.approve", "approval.execution"]}`,
+			"membership.changed",
+		},
+		{
+			"change: the Coordinator gives approval.execution to nobody else", "",
+			"agent:cora membership.change group:g", `{"member": {"type": "human", "id": "human:paul"}, "role": "observer", "scopes": ["approval.execution"]}`,
+			"AUTH_FORBIDDEN",
+		},
+		{
 			"change: the Coordinator sees from 1", "",
 			"human:olga membership.change group:g", `{"member": {"type": "agent", "id": "agent:cora"}, "role": "coordinator", "visibilityStartSequence": 5}`,
 			"refused INVALID_COMMAND:visibility at P23",
