@@ -37,5 +37,6 @@ It prints one line per bundle, passed and total, then one line per miss.`,
 		},
 	}
 	cmd.Flags().StringVar(&root, "root", "", "directory of a protocol checkout")
+	cmd.AddCommand(newMatrixCommand(app))
 	return cmd
 }

@@ -1,0 +1,274 @@
+package matrix
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/missionweave/server/client"
+	"github.com/missionweave/server/internal/groups"
+	"github.com/missionweave/server/internal/protocol/strictjson"
+	"github.com/missionweave/server/internal/verify"
+)
+
+// Options says where the matrix is played.
+type Options struct {
+	// Stack is the server under test: a dev stack, whose keys may be used.
+	Stack *client.DevStack
+	// Kinds limits the run to these Command kinds; empty means all.
+	Kinds []string
+	// Plays is how many rows are played at the same time, at least 1.
+	Plays int
+}
+
+// run collects what the plays found.
+type run struct {
+	mu                   sync.Mutex
+	ok, bad              map[string]bool
+	failures             []string
+	emitted, transitions map[string]bool
+	deferred             []func()
+}
+
+func (r *run) pass(c string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ok[c] = true
+}
+
+func (r *run) fail(c, problem string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.bad[c] = true
+	r.failures = append(r.failures, c+": "+problem)
+}
+
+func (r *run) event(kind string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.emitted[kind] = true
+}
+
+// receipt notes the Organization facts of a receipt: they are in no Group's log.
+func (r *run) receipt(receipt strictjson.Value) {
+	for _, ref := range receipt.Member("events").Items() {
+		if !ref.Member("groupId").Exists() {
+			r.event(ref.Member("kind").Str())
+		}
+	}
+}
+
+// later is called when all plays are over.
+func (r *run) later(f func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.deferred = append(r.deferred, f)
+}
+
+// Run plays the matrix against a stack. The error is about the stack; what the
+// server did wrong is in the Report.
+func Run(ctx context.Context, o Options) (*Report, error) {
+	s, err := openStand(ctx, o.Stack)
+	if s != nil {
+		defer s.close()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("matrix: %w", err)
+	}
+	r := &run{ok: map[string]bool{}, bad: map[string]bool{}, emitted: map[string]bool{}, transitions: map[string]bool{}}
+	wanted := func(kind string) bool { return len(o.Kinds) == 0 || slices.Contains(o.Kinds, kind) }
+	work := errgroup.Group{}
+	work.SetLimit(max(1, o.Plays))
+	var closing []*play
+	for i := range rows {
+		for _, cases := range scripts[rows[i].kind] {
+			if !wanted(rows[i].kind) {
+				continue
+			}
+			p := &play{stand: s, ctx: ctx, run: r, row: &rows[i], actionID: client.NewID()}
+			closing = append(closing, p)
+			work.Go(func() error {
+				p.perform(cases)
+				return ctx.Err()
+			})
+		}
+	}
+	err = work.Wait()
+	for _, f := range r.deferred {
+		f()
+	}
+	for _, p := range closing {
+		for _, a := range p.made {
+			if a.session != nil {
+				a.session.Close()
+			}
+		}
+	}
+	if err == nil {
+		err = r.verify(ctx, o.Stack)
+	}
+	return r.report(wanted), err
+}
+
+// perform plays cases; what stops them is a failure of the row.
+func (p *play) perform(cases func(*play)) {
+	defer func() {
+		if v := recover(); v != nil {
+			a, ok := v.(abort)
+			if !ok {
+				panic(v)
+			}
+			p.failed("stage", "%v", a.err)
+		}
+	}()
+	cases(p)
+	if p.scene != nil {
+		for _, g := range p.groups {
+			p.served(g)
+		}
+	}
+}
+
+// served compares the fold with what the server serves.
+func (p *play) served(g *group) {
+	_, err := g.sync(p.ctx)
+	p.must(err)
+	want, err := g.state.MissionDoc()
+	p.must(err)
+	got, err := g.reader.Mission(p.ctx, g.state.Mission.MissionID)
+	p.must(err)
+	if !same(&want, got) {
+		p.failed("fold", "the served Mission differs from the fold of its Events: %s", differing(&want, got))
+	}
+	items, err := g.reader.WorkItems(p.ctx, g.id)
+	p.must(err)
+	if len(items) != len(g.state.WorkItems) {
+		p.failed("fold", "%d WorkItems are served, the fold has %d", len(items), len(g.state.WorkItems))
+	}
+	for i := range items {
+		w, ok := g.state.WorkItems[items[i].WorkItemID]
+		if !ok {
+			p.failed("fold", "a WorkItem is served that the fold does not have")
+			continue
+		}
+		// Extensions say what depends on the clock.
+		folded := w.WorkItem
+		folded.Extensions, items[i].Extensions = nil, nil
+		if !same(&folded, &items[i]) {
+			p.failed("fold", "WorkItem %s is served in another state than its Events tell", w.WorkItemID)
+		}
+	}
+}
+
+// differing names the top-level members in which two documents differ.
+func differing(a, b any) string {
+	x, y := marshalled(a), marshalled(b)
+	var names []string
+	for name := range x {
+		if string(x[name]) != string(y[name]) {
+			names = append(names, name)
+		}
+	}
+	for name := range y {
+		if _, ok := x[name]; !ok {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
+}
+
+func marshalled(v any) map[string]json.RawMessage {
+	b, err := strictjson.Marshal(v)
+	if err != nil {
+		return nil
+	}
+	return members(b)
+}
+
+func same(a, b any) bool {
+	x, errX := strictjson.Marshal(a)
+	y, errY := strictjson.Marshal(b)
+	return errX == nil && errY == nil && string(x) == string(y)
+}
+
+// verify recomputes the whole database when the stack names it.
+func (r *run) verify(ctx context.Context, stack *client.DevStack) error {
+	if stack.DatabaseURL == "" {
+		return nil
+	}
+	pool, err := pgxpool.New(ctx, stack.DatabaseURL)
+	if err != nil {
+		return errors.New("matrix: the database of the stack cannot be opened") // the error would show the password
+	}
+	defer pool.Close()
+	report, err := verify.Database(ctx, pool, verify.Options{})
+	if err != nil {
+		return fmt.Errorf("matrix: verify the database: %w", err)
+	}
+	for _, d := range report.Differences {
+		r.fail("verify", d.String())
+	}
+	return nil
+}
+
+// report counts the rows of all tables.
+func (r *run) report(wanted func(string) bool) *Report {
+	out := &Report{Failed: slices.Sorted(slices.Values(r.failures))}
+	listed := map[string]bool{}
+	var commands, negatives []string
+	done, broken := map[string]bool{}, map[string]bool{}
+	for _, row := range rows {
+		listed[row.kind] = true
+		if !wanted(row.kind) {
+			continue
+		}
+		commands = append(commands, row.kind)
+		all := true
+		for _, name := range row.positives {
+			c := row.kind + ": positive " + name
+			switch {
+			case r.bad[c] || r.bad[row.kind+": stage"] || r.bad[row.kind+": fold"]:
+				broken[row.kind] = true
+			case !r.ok[c]:
+				all = false
+				out.Missing = append(out.Missing, c)
+			}
+		}
+		done[row.kind] = all
+		for _, c := range row.cases() {
+			negatives = append(negatives, row.kind+": "+c)
+		}
+	}
+	for _, k := range groups.Kinds() {
+		if !listed[k.Kind] {
+			commands = append(commands, k.Kind) // a kind that the catalogue has and the rows have not
+		}
+	}
+	out.Commands.Total = len(commands)
+	for _, kind := range commands {
+		if done[kind] && !broken[kind] {
+			out.Commands.Passed++
+		} else if !listed[kind] {
+			out.Missing = append(out.Missing, kind+": no row")
+		}
+	}
+	var events []string
+	for _, k := range groups.EventKinds() {
+		events = append(events, k.Kind)
+	}
+	out.tally(&out.Events, "event", events, r.emitted, nil)
+	out.tally(&out.Transitions, "transition", transitionRows(), r.transitions, nil)
+	out.tally(&out.Negatives, "case", negatives, r.ok, r.bad)
+	passed := maps.Clone(r.ok)
+	out.tally(&out.Precedence, "precedence", pairs, passed, r.bad)
+	return out
+}
