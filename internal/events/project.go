@@ -297,7 +297,12 @@ func (t *Touched) Write(rows *Rows, tree int64, s *groups.State) error {
 	} else {
 		each(t.proposal, s.Proposals, p.proposal)
 	}
-	each(t.workItems, s.WorkItems, func(w *groups.WorkItem) { p.workItem(w, t.actions[w.WorkItemID]) })
+	each(t.workItems, s.WorkItems, func(w *groups.WorkItem) {
+		p.workItem(w, t.actions[w.WorkItemID])
+		if c := w.Child(); c != nil {
+			t.child(c.MissionID) // its claim ends with the WorkItem, and not every such Event names it
+		}
+	})
 	for _, l := range t.leases {
 		p.lease(&l)
 	}
