@@ -61,7 +61,7 @@ var rows = []row{
 		"AF:scope Coordinator grants approval.execution", "IC:role root MissionOwner in a child",
 	}},
 	{kind: "membership.end", sets: "XGCV", positives: []string{"queued work", "active work", "blocked work", "self"}, negatives: []string{
-		"IC:role MissionOwner", "IC:role Coordinator", "IC:unknown_reference never a member", "IC:unknown_reference twice",
+		"IC:role MissionOwner", "IC:role Coordinator", "IC:unknown_reference stranger", "IC:unknown_reference twice",
 		"MR its Commands", "AF its grant",
 	}},
 	{kind: "membership.grant_delegation", sets: "XGSCV", positives: []string{"used"}, negatives: []string{
@@ -167,10 +167,10 @@ var rows = []row{
 		"IST failed", "IST verified", "AF Worker",
 	}},
 	{kind: "approval.grant_execution", sets: "XGVD", positives: []string{"root human", "human in a child", "service on policy_required"}, negatives: []string{
-		"AF Agent", "AF service on human_required", "IST not queued", "WSO old epoch", "AF:permission operation beyond the contract",
+		"AF Agent", "AF service on human_required", "IST not queued", "WSO another ownership epoch", "AF:permission operation beyond the contract",
 		"BE budget beyond remaining", "IC:deadline past expiry", "AF approver differs", "RC missionRevision old", "IC:identifier_in_use id in use",
 	}},
-	{kind: "ext.missionweave.approval.request_execution", sets: "XGSVD", positives: []string{"then granted"}, negatives: []string{"WSO old epoch", "IST not queued"}},
+	{kind: "ext.missionweave.approval.request_execution", sets: "XGSV", positives: []string{"then granted"}, negatives: []string{"WSO another ownership epoch", "IST not queued"}},
 	{kind: "ext.missionweave.approval.deny_execution", sets: "XGVD", positives: []string{"late denial"}, negatives: []string{
 		"IST granted request", "IC decision approved", "AF Worker", "OK expiry Event by the timer",
 	}},
@@ -201,7 +201,7 @@ var rows = []row{
 
 // pairs is COMMANDS.md 10.3: the first named code answers.
 var pairs = []string{
-	"SVF before AIS", "AIS before AIC", "receipt before AIS:freshness", "AIS:freshness before SVF of the payload", "SVF before ASS",
+	"SVF before AIS", "AIS before AIC", "receipt before AIS of freshness", "AIS of freshness before SVF of the payload", "SVF before ASS",
 	"AIS of a document before ASS", "ASS before GNF", "GNF before ASC", "MR before ASC", "MS before ASC", "ASC before UCE", "UCE before AF",
 	"AF before WSO", "WSO before WLE", "WLE before RC", "WAO before RC", "RC before IST", "IST before IC of the values", "IC before APR",
 	"APR before RL", "RL before BE",

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -100,6 +99,14 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 				return ctx.Err()
 			})
 		}
+	}
+	if len(o.Kinds) == 0 {
+		p := &play{stand: s, ctx: ctx, run: r, row: &row{kind: "precedence"}, actionID: client.NewID()}
+		closing = append(closing, p)
+		work.Go(func() error {
+			p.perform(precedence)
+			return ctx.Err()
+		})
 	}
 	err = work.Wait()
 	for _, f := range r.deferred {
@@ -268,7 +275,10 @@ func (r *run) report(wanted func(string) bool) *Report {
 	out.tally(&out.Events, "event", events, r.emitted, nil)
 	out.tally(&out.Transitions, "transition", transitionRows(), r.transitions, nil)
 	out.tally(&out.Negatives, "case", negatives, r.ok, r.bad)
-	passed := maps.Clone(r.ok)
-	out.tally(&out.Precedence, "precedence", pairs, passed, r.bad)
+	var order []string
+	for _, pair := range pairs {
+		order = append(order, "precedence: "+pair)
+	}
+	out.tally(&out.Precedence, "pair", order, r.ok, r.bad)
 	return out
 }

@@ -111,8 +111,8 @@ func (p *play) newScene() {
 }
 
 // agent is a new Agent of this play alone.
-func (p *play) agent(name string) *actor {
-	a, err := p.newAgent(p.ctx, name)
+func (p *play) agent(name string, edit ...func(*client.AgentCard)) *actor {
+	a, err := p.newAgent(p.ctx, name, edit...)
 	p.must(err)
 	p.made = append(p.made, a)
 	return a

@@ -254,7 +254,9 @@ func (p *play) setS(make maker) {
 	}
 	epoch := a.who.sessionEpoch()
 	p.refuse("future session", a.in("sessionEpoch", epoch+1))
-	p.refuse("revoked card", p.by(p.revoked, make()))
+	revoked, err := p.revokedAgent(p.ctx)
+	p.must(err)
+	p.refuse("revoked card", p.by(revoked, make()))
 	p.run.later(func() { p.expired(make) })
 }
 

@@ -30,7 +30,8 @@ type stand struct {
 	outsiderHuman, formerHuman, lapsedHuman, visitorHuman      *actor
 
 	// opened is no earlier than the idle Agent's session.
-	opened time.Time
+	opened    time.Time
+	revokedAt time.Time
 
 	mu       sync.Mutex
 	services map[string]*actor
@@ -107,6 +108,7 @@ func openStand(ctx context.Context, stack *client.DevStack) (*stand, error) {
 	s.idle.session.Close()
 	s.idle.session = nil
 	s.opened = time.Now()
+	s.revokedAt = s.opened
 	return s, s.revokeCard(ctx, s.revoked)
 }
 
@@ -143,13 +145,17 @@ func freshIdentity(kind, name string) (client.Identity, error) {
 	return client.NewIdentity(client.Actor{Type: kind, ID: "urn:missionweave:matrix:" + kind + ":" + name + ":" + unique})
 }
 
-// newAgent registers an Agent and opens its session.
-func (s *stand) newAgent(ctx context.Context, name string) (*actor, error) {
+// newAgent registers an Agent and opens its session; edit changes its card.
+func (s *stand) newAgent(ctx context.Context, name string, edit ...func(*client.AgentCard)) (*actor, error) {
 	identity, err := freshIdentity(client.Agent, name)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.registrar.RegisterAgent(ctx, s.card(identity, 1)); err != nil {
+	card := s.card(identity, 1)
+	for _, e := range edit {
+		e(&card)
+	}
+	if _, err := s.registrar.RegisterAgent(ctx, card); err != nil {
 		return nil, fmt.Errorf("register %s: %w", name, err)
 	}
 	c, err := s.stack.Connect(identity)
@@ -163,6 +169,10 @@ func (s *stand) newAgent(ctx context.Context, name string) (*actor, error) {
 	return &actor{Client: c, session: session}, nil
 }
 
+// longSince lets keys be older than the freshness window, so that an old Command
+// fails for its age and not for its key.
+func longSince() string { return client.Timestamp(time.Now().Add(-30 * time.Minute)) }
+
 // newHuman registers a human with one key.
 func (s *stand) newHuman(ctx context.Context, name string) (*actor, error) {
 	identity, err := freshIdentity(client.Human, name)
@@ -171,7 +181,7 @@ func (s *stand) newHuman(ctx context.Context, name string) (*actor, error) {
 	}
 	err = s.registrar.RegisterKey(ctx, client.KeyBinding{
 		KeyID: identity.KeyID, Principal: identity.Principal, Algorithm: "Ed25519",
-		PublicKey: identity.PublicKey(), ValidFrom: client.Timestamp(time.Now()),
+		PublicKey: identity.PublicKey(), ValidFrom: longSince(),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("register %s: %w", name, err)
@@ -206,7 +216,7 @@ func (s *stand) card(identity client.Identity, version int64) client.AgentCard {
 		DisplayName: "Agent", Owner: s.owner.Principal(), Status: "active", ProtocolVersions: []string{"0.1"},
 		Endpoints: []client.Endpoint{{Transport: "wss", URI: "wss://agents.invalid/matrix"}},
 		PublicKeys: []client.PublicKey{{
-			KeyID: identity.KeyID, Algorithm: "Ed25519", PublicKey: identity.PublicKey(), ValidFrom: now,
+			KeyID: identity.KeyID, Algorithm: "Ed25519", PublicKey: identity.PublicKey(), ValidFrom: longSince(),
 		}},
 		Capabilities:   []client.Capability{can(capability), can(forbidden)},
 		MaxConcurrency: 100, IssuedAt: now,
@@ -228,6 +238,26 @@ func (s *stand) revokeCard(ctx context.Context, a *actor) error {
 		return fmt.Errorf("revoke the card: %w", err)
 	}
 	return nil
+}
+
+// revokedAgent is an Agent with a revoked card whose session has not expired yet:
+// an expired one would be refused for that.
+func (s *stand) revokedAgent(ctx context.Context) (*actor, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	life, ok := s.policy("sessionLifeSeconds")
+	if ok && time.Since(s.revokedAt) > time.Duration(life)*time.Second/3 {
+		fresh, err := s.newAgent(ctx, "revoked")
+		if err != nil {
+			return nil, err
+		}
+		s.revokedAt = time.Now()
+		if err := s.revokeCard(ctx, fresh); err != nil {
+			return nil, err
+		}
+		s.revoked = fresh
+	}
+	return s.revoked, nil
 }
 
 // answer is an HTTP answer that was read whole.
