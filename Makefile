@@ -8,6 +8,7 @@ DATA ?= .data
 ARGS ?=
 PKG ?= ./...
 TESTFLAGS ?=
+RACEFLAGS ?=
 FUZZTIME ?= 10
 # Packages whose goroutines share memory. The pure ones are in it because their
 # caches are shared; a full race build of everything takes several times as long.
@@ -54,7 +55,7 @@ staticcheck:
 	scripts/tool staticcheck ./...
 race: ## race tests of the packages that share memory
 	@scripts/setup --check
-	go test -race -timeout 20m $(call below,$(RACE_DIRS))
+	go test -race -timeout 20m $(RACEFLAGS) $(call below,$(RACE_DIRS))
 fuzz: ## every fuzz target for FUZZTIME seconds
 	scripts/fuzz $(FUZZTIME)
 vulncheck: ## known vulnerabilities in what is called (needs the network)
