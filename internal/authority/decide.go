@@ -42,7 +42,7 @@ var cascades = map[string]bool{
 // decide is P8, P9, P12 and P13 to P24 for one Command, and applies what it
 // causes to the states in memory. An error is none of the Command's.
 func (r *round) decide(ctx context.Context, t *task) (*entry, error) {
-	e := &entry{task: t}
+	e := &entry{task: t, at: r.now}
 	refuse := func(err *protocol.Error) (*entry, error) {
 		e.refusal = err
 		return e, nil
@@ -55,7 +55,7 @@ func (r *round) decide(ctx context.Context, t *task) (*entry, error) {
 		e.stored = stored
 		return e, nil
 	}
-	if twin, ok := r.byKey[t.key()]; ok {
+	if twin, ok := r.accepted(t.key()); ok {
 		if twin.task.verified.SigningHash != hash {
 			return refuse(protocol.NewError(protocol.CodeActionIDCollision, "").WithStep("P8"))
 		}
@@ -95,6 +95,18 @@ func (r *round) decide(ctx context.Context, t *task) (*entry, error) {
 	return e, nil
 }
 
+// accepted finds an acceptance of this round or of the one under way.
+func (r *round) accepted(key events.ReceiptKey) (*entry, bool) {
+	if e, ok := r.byKey[key]; ok {
+		return e, true
+	}
+	if r.behind == nil {
+		return nil, false
+	}
+	e, ok := r.behind.byKey[key]
+	return e, ok
+}
+
 var errStale = errors.New("issuedAt outside the freshness window")
 
 // fresh is P9.
@@ -126,6 +138,13 @@ func (r *round) admit(e *entry) ([]groups.Document, *protocol.Error) {
 // validates it. The record of a Command is written with its outcome.
 func (r *round) admitDocument(v *trust.Verified) *trust.Failure {
 	rec, ok := r.records[v.SigningHash]
+	if !ok && r.behind != nil {
+		if under, written := r.behind.records[v.SigningHash]; written {
+			rec, ok = under, true
+			rec.fresh = false // the commit under way writes it
+			r.records[v.SigningHash] = rec
+		}
+	}
 	if !ok {
 		if found, exists := r.look.Admissions[v.SigningHash]; exists {
 			at, err := parseTime(found.TrustedAcceptedAt)
@@ -216,7 +235,7 @@ func (r *round) applyDraft(d *groups.Draft) (*signing, error) {
 	if !ok {
 		return nil, fmt.Errorf("no signing key for %s", d.Event.AcceptedBy.ID)
 	}
-	x := &signing{draft: d, folded: d.Folded(), signer: signer}
+	x := &signing{draft: d, folded: d.Folded(), signer: signer, at: r.now}
 	r.unsure = append(r.unsure, x)
 	if d.GroupID == "" {
 		r.noteFact(x)
@@ -304,14 +323,14 @@ func (r *round) enterFacts(e *entry) error {
 			continue
 		}
 		fact := events.OrgEvent{
-			EventID: x.draft.Event.EventID, Kind: x.draft.Event.Kind, OccurredAt: r.now, CommandHash: x.draft.Event.CommandHash,
+			EventID: x.draft.Event.EventID, Kind: x.draft.Event.Kind, OccurredAt: x.at, CommandHash: x.draft.Event.CommandHash,
 			SigningHash: x.hash, AcceptedBy: x.draft.Event.AcceptedBy, KeyID: x.signer.KeyID, Document: x.document,
 		}
 		switch p := x.draft.Payload.(type) {
 		case *groups.SessionOpened:
 			fact.SubjectID = p.AgentID
 			b.Sessions = append(b.Sessions, events.SessionOpened{
-				AgentID: p.AgentID, Epoch: p.SessionEpoch, KeyID: p.KeyID, OpenedAt: r.now, ExpiresAt: r.sessionEnd(p),
+				AgentID: p.AgentID, Epoch: p.SessionEpoch, KeyID: p.KeyID, OpenedAt: x.at, ExpiresAt: r.sessionEnd(p),
 			})
 		case *groups.AgentCardRegistered:
 			fact.SubjectID = p.AgentID

@@ -49,13 +49,13 @@ func (l *lane) run() {
 	for {
 		select {
 		case t := <-l.queue:
-			l.serve(l.collect(t))
+			l.work(l.collect(nil, t))
 			continue
 		default:
 		}
 		select {
 		case t := <-l.queue:
-			l.serve(l.collect(t))
+			l.work(l.collect(nil, t))
 		case <-l.s.stopping:
 			if len(l.queue) == 0 {
 				return
@@ -64,9 +64,9 @@ func (l *lane) run() {
 	}
 }
 
-// collect takes everything that waits, up to the size of a round.
-func (l *lane) collect(first *task) []*task {
-	tasks := append(make([]*task, 0, 64), first)
+// collect adds everything that waits, up to the size of a round.
+func (l *lane) collect(tasks []*task, more ...*task) []*task {
+	tasks = append(tasks, more...)
 	for len(tasks) < l.s.opt.Round {
 		select {
 		case t := <-l.queue:
@@ -87,13 +87,13 @@ type poison struct {
 func (p *poison) Error() string { return "authority: " + p.err.Error() }
 func (p *poison) Unwrap() error { return p.err }
 
-// serve decides tasks until each has its outcome.
+// serve decides tasks in sequence until each has its outcome.
 func (l *lane) serve(tasks []*task) {
 	began := time.Now()
 	for attempt := 0; len(tasks) > 0; attempt++ {
-		r := newRound(l, tasks)
+		r := newRound(l)
 		ctx, cancel := context.WithTimeout(context.Background(), roundPatience)
-		err := r.run(ctx)
+		err := r.run(ctx, tasks)
 		cancel()
 		if errors.Is(err, events.ErrIndeterminate) {
 			err = l.settle(r, err)
@@ -101,7 +101,7 @@ func (l *lane) serve(tasks []*task) {
 		if err == nil {
 			l.s.stats.rounds.Add(1)
 			r.finish()
-			tasks, attempt, began = tasks[r.cut:], -1, time.Now()
+			tasks, attempt, began = tasks[r.taken():], -1, time.Now()
 			continue
 		}
 		r.drop()
@@ -130,7 +130,7 @@ func (l *lane) serve(tasks []*task) {
 		case errors.Is(err, events.ErrIndeterminate):
 			fail(tasks, protocol.Internal(err))
 			return
-		case errors.As(err, &refusal) && (attempt < cardAttempts || r.cut == 1):
+		case errors.As(err, &refusal) && (attempt < cardAttempts || r.taken() == 1):
 			// The Registry refuses under its lock what was fine a moment ago.
 			if attempt >= cardAttempts {
 				l.s.auditor.post(tasks[0].audit(refusal, r.now))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"slices"
 	"sync"
@@ -25,7 +26,7 @@ type round struct {
 	l     *lane
 	s     *Service
 	tasks []*task
-	// cut is how many of the tasks this round decides; the rest comes in the
+	// cut bounds how many of the tasks this round decides; the rest comes in the
 	// next one, because an earlier one changes what they would look at.
 	cut int
 
@@ -41,6 +42,9 @@ type round struct {
 	entries []*entry
 	byKey   map[events.ReceiptKey]*entry // accepted in this round
 	unsure  []*signing                   // Events that wait for their signature
+	// behind is the round whose commit is under way, nil when there is none: what
+	// it decided counts as done here, and if it fails this round fails with it.
+	behind *round
 
 	batch   events.Batch
 	attempt *events.Attempt
@@ -50,6 +54,7 @@ type round struct {
 type groupRound struct {
 	*events.Group
 	start   int64 // head before the round
+	end     int64 // head after it
 	create  *events.NewGroup
 	touched events.Touched
 	events  []*signing
@@ -63,6 +68,7 @@ type signing struct {
 	draft    *groups.Draft
 	folded   *groups.Event
 	signer   trust.Signer
+	at       time.Time
 	document []byte
 	hash     string
 }
@@ -70,6 +76,7 @@ type signing struct {
 // entry is one decided task.
 type entry struct {
 	task    *task
+	at      time.Time // the clock reading it was decided under
 	refusal *protocol.Error
 	// admitted says that the Command passed P12; its record then stays even if
 	// the Command is refused.
@@ -81,26 +88,18 @@ type entry struct {
 	hidden   []int32
 }
 
-func newRound(l *lane, tasks []*task) *round {
+func newRound(l *lane) *round {
 	return &round{
-		l: l, s: l.s, tasks: tasks, cut: len(tasks),
+		l: l, s: l.s, cut: math.MaxInt, look: new(events.View),
 		groups: map[string]*groupRound{}, agents: map[string]*agentRound{}, records: map[string]record{},
 		written: map[string]bool{}, byKey: map[events.ReceiptKey]*entry{},
 	}
 }
 
-// run decides and commits. On any error nothing is answered and the states that
-// were touched are ahead of the log: drop them.
-func (r *round) run(ctx context.Context) error {
-	if err := r.prepare(ctx); err != nil {
-		return err
-	}
-	for i := 0; i < len(r.tasks) && i < r.cut; i++ {
-		if err := r.decideSafely(ctx, i); err != nil {
-			return err
-		}
-	}
-	if err := r.sign(); err != nil {
+// run decides the tasks and commits. On any error nothing is answered and the
+// states that were touched are ahead of the log: drop them.
+func (r *round) run(ctx context.Context, tasks []*task) error {
+	if err := r.extend(ctx, tasks); err != nil {
 		return err
 	}
 	if err := r.assemble(); err != nil {
@@ -112,6 +111,26 @@ func (r *round) run(ctx context.Context) error {
 	return r.commit(ctx)
 }
 
+// extend takes tasks into the round: looks, decides and signs.
+func (r *round) extend(ctx context.Context, tasks []*task) error {
+	first := len(r.tasks)
+	r.tasks = append(r.tasks, tasks...)
+	if err := r.prepare(ctx, tasks); err != nil {
+		return err
+	}
+	for i := first; i < len(r.tasks) && i < r.cut; i++ {
+		if err := r.decideSafely(ctx, i); err != nil {
+			return err
+		}
+	}
+	err := r.sign()
+	r.unsure = nil
+	return err
+}
+
+// taken is how many of the tasks the round decides.
+func (r *round) taken() int { return min(r.cut, len(r.tasks)) }
+
 // idle reports that the round only found replays.
 func (r *round) idle() bool {
 	return len(r.batch.Events) == 0 && len(r.batch.OrgEvents) == 0 && len(r.batch.Receipts) == 0 &&
@@ -119,10 +138,10 @@ func (r *round) idle() bool {
 }
 
 // prepare reads everything that can be named before deciding.
-func (r *round) prepare(ctx context.Context) error {
+func (r *round) prepare(ctx context.Context, tasks []*task) error {
 	look := events.Look{}
 	wants := wantSet{}
-	for _, t := range r.tasks {
+	for _, t := range tasks {
 		if t.sweep != nil {
 			wants.groups.add(t.sweep.groupID)
 			continue
@@ -138,37 +157,51 @@ func (r *round) prepare(ctx context.Context) error {
 	}
 	look.Agents, look.Groups, look.Missions = wants.agents.list, wants.groups.list, wants.missions.list
 	look.Loaded, look.ActiveWork = wants.loads.list, wants.active.list
-	var err error
-	if r.look, err = r.s.store.Look(ctx, look); err != nil {
+	found, err := r.s.store.Look(ctx, look)
+	if err != nil {
 		return err
 	}
-	if err := r.follow(ctx); err != nil {
+	r.look.Merge(found)
+	if err := r.follow(ctx, tasks); err != nil {
 		return err
 	}
-	r.now = r.look.Now
+	r.now = found.Now
 	if r.now.Before(r.l.last) {
 		r.now = r.l.last
 	}
 	r.l.last = r.now
 	r.makeWorld()
 	for _, id := range wants.agents.list {
-		r.addAgent(id, r.look)
+		r.addAgent(id, found)
 	}
 	for _, id := range wants.missions.list {
-		r.world.Missions[id] = r.look.Missions[id]
+		if _, known := r.world.Missions[id]; !known {
+			r.world.Missions[id] = found.Missions[id]
+		}
 	}
-	return r.loadGroups(ctx, wants.groups.list, r.look.Groups)
+	return r.loadGroups(ctx, wants.groups.list, found.Groups)
 }
 
 // follow takes the Registry's view of the revision that was just read, and
-// repeats the verifications that were made under another one.
-func (r *round) follow(ctx context.Context) error {
+// repeats the verifications of the tasks that were made under another one. What
+// the round decided under an earlier revision must hold under this one as well.
+func (r *round) follow(ctx context.Context, tasks []*task) error {
 	view, err := r.s.opt.Directory.AtLeast(ctx, r.look.Registry)
 	if err != nil {
 		return err
 	}
+	if r.policy != nil && r.policy.view.Revision != view.Revision {
+		same, err := r.sameRegistry(ctx, view.Revision)
+		if err != nil {
+			return err
+		}
+		if !same {
+			return events.ErrRegistryMoved
+		}
+		view = r.policy.view
+	}
 	r.policy = r.s.policy.at(view)
-	for _, t := range r.tasks {
+	for _, t := range tasks {
 		if t.sweep != nil || t.verified.Revision == view.Revision {
 			continue
 		}
@@ -196,6 +229,13 @@ func (r *round) loadGroups(ctx context.Context, ids []string, rows map[string]ev
 		}
 		gr := &groupRound{foreign: r.s.laneOf(row.TreeID) != r.l}
 		r.groups[id] = gr
+		if r.behind != nil && r.behind.moves(id) {
+			// The state is where the commit that is under way will leave the log.
+			if gr.Group = r.behind.groups[id].Group; gr.Spoiled {
+				return &events.HeadMoved{GroupIDs: []string{id}}
+			}
+			continue
+		}
 		if !gr.foreign {
 			if hot, ok := r.l.hot.get(id); ok && hot.State.Head <= row.HeadSequence {
 				gr.Group = hot
@@ -222,6 +262,12 @@ func (r *round) loadGroups(ctx context.Context, ids []string, rows map[string]ev
 		}
 	}
 	return nil
+}
+
+// moves reports that the round appends to a Group.
+func (r *round) moves(groupID string) bool {
+	gr, ok := r.groups[groupID]
+	return ok && len(gr.events) > 0
 }
 
 // warm loads a state or brings one up to date.
@@ -312,13 +358,14 @@ func (r *round) assemble() error {
 		b.Agents = append(b.Agents, a.condition())
 	}
 	for _, gr := range r.groups {
+		gr.end = gr.State.Head
 		b.Heads = append(b.Heads, events.HeadCondition{
-			TreeID: gr.TreeID, GroupID: gr.GroupID, Expected: gr.start, Head: gr.State.Head, Create: gr.create,
+			TreeID: gr.TreeID, GroupID: gr.GroupID, Expected: gr.start, Head: gr.end, Create: gr.create,
 		})
 		for _, x := range gr.events {
 			b.Events = append(b.Events, events.Event{
 				TreeID: gr.TreeID, GroupID: gr.GroupID, Sequence: x.draft.Event.Sequence, EventID: x.draft.Event.EventID,
-				Kind: x.draft.Event.Kind, OccurredAt: r.now, CommandHash: x.draft.Event.CommandHash,
+				Kind: x.draft.Event.Kind, OccurredAt: x.at, CommandHash: x.draft.Event.CommandHash,
 				SigningHash: x.hash, Document: x.document,
 			})
 		}
@@ -345,7 +392,7 @@ func (r *round) enter(e *entry) error {
 	case e.stored != nil || e.twin != nil:
 		return nil
 	case e.refusal != nil:
-		b.Audits = append(b.Audits, t.audit(e.refusal, r.now))
+		b.Audits = append(b.Audits, t.audit(e.refusal, e.at))
 		rec := r.records[t.verified.SigningHash]
 		if e.admitted && rec.fresh && !r.written[t.verified.SigningHash] {
 			r.written[t.verified.SigningHash] = true
@@ -356,7 +403,7 @@ func (r *round) enter(e *entry) error {
 	}
 	rec := r.records[t.verified.SigningHash]
 	receipt := events.Receipt{
-		ReceiptKey: t.key(), SigningHash: t.verified.SigningHash, GroupID: t.env.GroupID, Kind: t.env.Kind, AcceptedAt: r.now,
+		ReceiptKey: t.key(), SigningHash: t.verified.SigningHash, GroupID: t.env.GroupID, Kind: t.env.Kind, AcceptedAt: e.at,
 		Admission: rec.FirstAdmissionRecord, AdmittedAt: rec.at, Response: e.receipt, Hidden: e.hidden, Command: t.sub.Body,
 	}
 	if gr, ok := r.groups[t.env.GroupID]; ok {
@@ -372,9 +419,9 @@ func (r *round) finish() {
 		if len(gr.events) == 0 {
 			continue
 		}
-		gr.HeadSequence = gr.State.Head
+		gr.HeadSequence = gr.end
 		gr.State.ClearChanged()
-		if !gr.foreign {
+		if !gr.foreign && !gr.Spoiled {
 			r.s.stats.evictions.Add(int64(r.l.hot.put(gr.Group)))
 		}
 		r.announce(gr)
@@ -382,7 +429,7 @@ func (r *round) finish() {
 	for _, e := range r.entries {
 		e.task.done <- e.outcome()
 	}
-	for _, t := range r.tasks[:r.cut] {
+	for _, t := range r.tasks[:r.taken()] {
 		if t.sweep != nil {
 			t.done <- outcome{}
 		}
@@ -395,7 +442,7 @@ func (r *round) announce(gr *groupRound) {
 	for i, x := range gr.events {
 		stored[i] = events.StoredEvent{
 			GroupID: gr.GroupID, Sequence: x.draft.Event.Sequence, EventID: x.draft.Event.EventID, Kind: x.draft.Event.Kind,
-			OccurredAt: r.now, Document: x.document,
+			OccurredAt: x.at, Document: x.document,
 		}
 	}
 	if h := r.s.opt.Hub; h != nil {
@@ -405,14 +452,19 @@ func (r *round) announce(gr *groupRound) {
 		p.Committed(gr.TreeID, gr.GroupID, stored)
 	}
 	if n := r.s.opt.Snapshots; n != nil {
-		n.Grown(gr.GroupID, gr.State.Head, gr.SnapshotAt)
+		n.Grown(gr.GroupID, gr.end, gr.SnapshotAt)
 	}
 }
 
-// drop forgets the states that are ahead of the log.
+// drop forgets the states that are ahead of the log. Another round may still
+// hold one, whose commit is under way: it must not put it back.
 func (r *round) drop() {
 	for id, gr := range r.groups {
-		if gr.State == nil || gr.State.Head != gr.start || gr.create != nil {
+		switch {
+		case gr.State == nil: // not loaded
+			r.l.hot.remove(id)
+		case gr.State.Head != gr.start || gr.create != nil:
+			gr.Spoiled = true
 			r.l.hot.remove(id)
 		}
 	}

@@ -95,16 +95,20 @@ func (w *wantSet) of(t *task) {
 	}
 }
 
+// makeWorld makes the world of the round, or moves its clock and policy on.
 func (r *round) makeWorld() {
-	policy, now := r.policy, r.now
+	if r.world != nil {
+		r.world.Now, r.world.Org = r.now, r.policy.org
+		return
+	}
 	r.world = &groups.World{
-		Now: now, Mint: func() string { return mint(now) }, Org: policy.org,
+		Now: r.now, Mint: func() string { return mint(r.now) }, Org: r.policy.org,
 		Agents: map[string]*groups.Agent{}, Groups: map[string]*groups.State{}, Missions: map[string]string{},
 		MessageDocs: map[string][]protocol.Message{}, Accepted: map[groups.ActionRef]bool{},
-		KeyBound: policy.keyBound,
-		KeyLive:  func(keyID string, p protocol.Actor) bool { return policy.keyLive(keyID, p, now) },
+		KeyBound: func(p protocol.Actor) bool { return r.policy.keyBound(p) },
+		KeyLive:  func(keyID string, p protocol.Actor) bool { return r.policy.keyLive(keyID, p, r.now) },
 		CheckCard: func(card *protocol.AgentCard) error {
-			if refusal := registry.CheckCard(policy.view, card, now, r.s.opt.FreshnessFuture); refusal != nil {
+			if refusal := registry.CheckCard(r.policy.view, card, r.now, r.s.opt.FreshnessFuture); refusal != nil {
 				return refusal
 			}
 			return nil
@@ -161,7 +165,7 @@ func (r *round) supply(ctx context.Context, need *groups.Need) error {
 	}
 	for i, a := range need.Actions {
 		_, stored := look.Receipts[wanted.Receipts[i]]
-		_, now := r.byKey[wanted.Receipts[i]]
+		_, now := r.accepted(wanted.Receipts[i])
 		r.world.Accepted[a] = stored || now
 	}
 	for _, id := range need.MessageDocs {

@@ -22,6 +22,9 @@ type Group struct {
 	State *groups.State
 	// SnapshotAt is the sequence of the stored snapshot, 0 for none.
 	SnapshotAt int64
+	// Spoiled marks a state that was applied Events which did not commit: it must
+	// not be used again.
+	Spoiled bool
 }
 
 // LoadGroup folds a Group from its snapshot and the Events after it. Errors:

@@ -2,6 +2,7 @@ package events
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 
@@ -36,6 +37,26 @@ type View struct {
 	Missions   map[string]string // mission id -> group id
 	Loads      map[string]Load
 	ActiveWork map[string][]string
+}
+
+// Merge adds what a later look found.
+func (v *View) Merge(o *View) {
+	v.Now, v.Registry = o.Now, max(v.Registry, o.Registry)
+	merge(&v.Receipts, o.Receipts)
+	merge(&v.Admissions, o.Admissions)
+	merge(&v.Sessions, o.Sessions)
+	merge(&v.Groups, o.Groups)
+	merge(&v.Missions, o.Missions)
+	merge(&v.Loads, o.Loads)
+	merge(&v.ActiveWork, o.ActiveWork)
+}
+
+func merge[K comparable, V any](into *map[K]V, from map[K]V) {
+	if *into == nil {
+		*into = from
+		return
+	}
+	maps.Copy(*into, from)
 }
 
 // StoredReceipt is an accepted Command as stored.
