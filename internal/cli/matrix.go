@@ -48,7 +48,7 @@ func (a *App) matrix(ctx context.Context, devFile string, kinds []string) error 
 	if err != nil {
 		return Unavailable(err)
 	}
-	report, err := matrix.Run(ctx, matrix.Options{Stack: stack, Kinds: kinds, Plays: 4})
+	report, err := matrix.Run(ctx, matrix.Options{Stack: stack, Kinds: kinds, Plays: 8})
 	if err != nil {
 		return err
 	}

@@ -43,7 +43,7 @@ func TestMatrix(t *testing.T) {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	report, err := Run(t.Context(), Options{Stack: stack, Kinds: strings.Fields(os.Getenv("MW_MATRIX_KINDS")), Plays: 4})
+	report, err := Run(t.Context(), Options{Stack: stack, Kinds: strings.Fields(os.Getenv("MW_MATRIX_KINDS")), Plays: 8})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -144,35 +144,52 @@ func (p *play) perform(cases func(*play)) {
 	}
 }
 
-// served compares the fold with what the server serves.
+// served compares the fold with what the server serves. The sweeper may write in
+// between, so it counts only when the log stood still meanwhile.
 func (p *play) served(g *group) {
-	_, err := g.sync(p.ctx)
-	p.must(err)
+	for {
+		_, err := g.sync(p.ctx)
+		p.must(err)
+		differ := p.differences(g)
+		added, err := g.sync(p.ctx)
+		p.must(err)
+		if len(added) > 0 {
+			continue
+		}
+		for _, d := range differ {
+			p.failed("fold", "%s", d)
+		}
+		return
+	}
+}
+
+func (p *play) differences(g *group) (differ []string) {
 	want, err := g.state.MissionDoc()
 	p.must(err)
 	got, err := g.reader.Mission(p.ctx, g.state.Mission.MissionID)
 	p.must(err)
 	if !same(&want, got) {
-		p.failed("fold", "the served Mission differs from the fold of its Events: %s", differing(&want, got))
+		differ = append(differ, "the served Mission differs from the fold of its Events: "+differing(&want, got))
 	}
 	items, err := g.reader.WorkItems(p.ctx, g.id)
 	p.must(err)
 	if len(items) != len(g.state.WorkItems) {
-		p.failed("fold", "%d WorkItems are served, the fold has %d", len(items), len(g.state.WorkItems))
+		differ = append(differ, fmt.Sprintf("%d WorkItems are served, the fold has %d", len(items), len(g.state.WorkItems)))
 	}
 	for i := range items {
 		w, ok := g.state.WorkItems[items[i].WorkItemID]
 		if !ok {
-			p.failed("fold", "a WorkItem is served that the fold does not have")
+			differ = append(differ, "a WorkItem is served that the fold does not have")
 			continue
 		}
 		// Extensions say what depends on the clock.
 		folded := w.WorkItem
 		folded.Extensions, items[i].Extensions = nil, nil
 		if !same(&folded, &items[i]) {
-			p.failed("fold", "WorkItem %s is served in another state than its Events tell", w.WorkItemID)
+			differ = append(differ, "WorkItem "+w.WorkItemID+" is served in another state than its Events tell: "+differing(&folded, &items[i]))
 		}
 	}
+	return differ
 }
 
 // differing names the top-level members in which two documents differ.

@@ -387,7 +387,7 @@ func (p *play) setK(make maker) {
 		b[name] = value
 		c["budget"] = b
 	}
-	p.refuse("money of seven decimals", edit(func(c map[string]any) { budget(c, "financialLimit", json.Number("1.0000001")) }))
+	p.refuse("money of seven decimals", edit(func(c map[string]any) { budget(c, "financialLimit", client.Raw("1.0000001")) }))
 	p.refuse("contract budget over the parent", edit(func(c map[string]any) { budget(c, "modelTokenLimit", int64(1)<<40) }))
 	p.refuse("contract deadline after the Mission's", edit(func(c map[string]any) { c["deadline"] = client.Timestamp(p.deadline.Add(time.Hour)) }))
 	p.refuse("resource not permitted", edit(func(c map[string]any) {
