@@ -21,7 +21,7 @@ func init() {
 		"ext.missionweave.approval.request_execution": {requestExecution},
 		"ext.missionweave.approval.revoke_execution":  {revokeExecution},
 	} {
-		scripts[kind] = cases
+		scripts[kind] = append(scripts[kind], cases...)
 	}
 }
 

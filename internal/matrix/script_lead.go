@@ -20,7 +20,7 @@ func init() {
 		"message.retract":                          {messageRetract},
 		"message.redact":                           {messageRedact},
 	} {
-		scripts[kind] = cases
+		scripts[kind] = append(scripts[kind], cases...)
 	}
 }
 
