@@ -70,7 +70,9 @@ generated: ## fail if a generated file is not what its generator makes
 .PHONY: bench bench-kernel
 bench: setup build ## signed Commands per second beside a bare batched insert
 	exec bin/mw bench $(ARGS)
-bench-kernel: ## JSON, JCS, signatures, decide: time and allocations
+bench-kernel: ## ratios of the kernel against bare Ed25519, then every benchmark below it
+	go test ./internal/trust -count=1 -run TestKernelTable -kernel-table -v
+	go test ./internal/protocol -count=1 -run '^$$' -bench 'Validat' -benchmem
 	go test -run '^$$' -bench . -benchmem $(call below,$(KERNEL_DIRS))
 
 .PHONY: help clean
