@@ -45,6 +45,9 @@ type Cell struct {
 	Limit       float64 `json:"verifySignInsertPerSecond"`
 	OfInsert    float64 `json:"ofBareInsert"`
 	OfLimit     float64 `json:"ofVerifySignInsert"`
+	CPU         float64 `json:"cpuMicrosPerCommand"` // 0 when unknown
+	LimitCPU    float64 `json:"verifySignInsertCpuMicros"`
+	OfLimitCPU  float64 `json:"ofVerifySignInsertByCpu"`
 	CommandSize int     `json:"commandBytes"`
 	EventSize   int     `json:"eventBytes"`
 }
@@ -57,10 +60,11 @@ type Report struct {
 // WriteTo prints the table.
 func (r *Report) WriteTo(w io.Writer) (int64, error) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "groups\tclients\tcommands/s\tp50 ms\tp99 ms\tper tx\tbare insert/s\tof it\tverify+sign+insert/s\tof it\t")
+	fmt.Fprintln(t, "groups\tclients\tcommands/s\tp50 ms\tp99 ms\tper tx\tbare insert/s\tof it\tverify+sign+insert/s\tof it\tCPU µs\tits CPU µs\tof it\t")
 	for _, c := range r.Cells {
-		fmt.Fprintf(t, "%d\t%d\t%.0f\t%.1f\t%.1f\t%.1f\t%.0f\t%.0f %%\t%.0f\t%.0f %%\t\n",
-			c.Groups, c.Clients, c.PerSecond, c.P50, c.P99, c.PerRound, c.Insert, 100*c.OfInsert, c.Limit, 100*c.OfLimit)
+		fmt.Fprintf(t, "%d\t%d\t%.0f\t%.1f\t%.1f\t%.1f\t%.0f\t%.0f %%\t%.0f\t%.0f %%\t%.0f\t%.0f\t%.0f %%\t\n",
+			c.Groups, c.Clients, c.PerSecond, c.P50, c.P99, c.PerRound, c.Insert, 100*c.OfInsert, c.Limit, 100*c.OfLimit,
+			c.CPU, c.LimitCPU, 100*c.OfLimitCPU)
 	}
 	return 0, t.Flush()
 }
@@ -142,14 +146,20 @@ func (s *stand) measure(ctx context.Context, targets []*target, clients int, d t
 	c.CommandSize, c.EventSize = len(all.pairs[0].command), len(all.pairs[0].event)
 	c.Insert, c.Limit = inserted.perSecond(), limited.perSecond()
 	c.OfInsert, c.OfLimit = c.PerSecond/c.Insert, c.PerSecond/c.Limit
+	if all.cpu > 0 && limited.cpu > 0 {
+		c.CPU, c.LimitCPU = all.perUnit(), limited.perUnit()
+		c.OfLimitCPU = c.LimitCPU / c.CPU
+	}
 	return c, nil
 }
 
-// rate is a count over a time.
+// rate is a count over a time and the processor time it took.
 type rate struct {
-	n    int64
-	took time.Duration
+	n         int64
+	took, cpu time.Duration
 }
+
+func (r *rate) perUnit() float64 { return float64(r.cpu.Microseconds()) / float64(max(1, r.n)) }
 
 func (r *rate) perSecond() float64 { return float64(r.n) / r.took.Seconds() }
 
@@ -168,7 +178,8 @@ type load struct {
 func (l *load) perRound() float64 { return float64(l.accepted) / float64(max(1, l.rounds)) }
 
 func (l *load) add(o *load) {
-	l.n, l.took, l.accepted, l.rounds = l.n+o.n, l.took+o.took, l.accepted+o.accepted, l.rounds+o.rounds
+	l.n, l.took, l.cpu = l.n+o.n, l.took+o.took, l.cpu+o.cpu
+	l.accepted, l.rounds = l.accepted+o.accepted, l.rounds+o.rounds
 	l.latencies, l.pairs = append(l.latencies, o.latencies...), append(l.pairs, o.pairs...)
 	l.perSecond = l.rate.perSecond()
 }
@@ -197,6 +208,7 @@ func (s *stand) load(ctx context.Context, targets []*target, clients int, d time
 	var failed error
 	out := &load{}
 	before := s.service.Stats()
+	used := s.cpu(ctx)
 	began := time.Now()
 	var wg sync.WaitGroup
 	for range clients {
@@ -233,6 +245,7 @@ func (s *stand) load(ctx context.Context, targets []*target, clients int, d time
 	}
 	after := s.service.Stats()
 	out.n, out.took = int64(len(out.latencies)), elapsed
+	out.cpu = s.cpu(ctx).since(used)
 	out.accepted, out.rounds = after.Accepted-before.Accepted, after.Rounds-before.Rounds
 	out.perSecond = out.rate.perSecond()
 	return out, nil
@@ -271,6 +284,7 @@ func (s *stand) bare(ctx context.Context, r *rate, pairs []pair, size, workers i
 	var total atomic.Int64
 	var wg sync.WaitGroup
 	errs := make([]error, workers)
+	used := s.cpu(ctx)
 	began := time.Now()
 	for w := range workers {
 		wg.Go(func() {
@@ -297,5 +311,6 @@ func (s *stand) bare(ctx context.Context, r *rate, pairs []pair, size, workers i
 	}
 	wg.Wait()
 	r.n, r.took = r.n+total.Load(), r.took+time.Since(began)
+	r.cpu += s.cpu(ctx).since(used)
 	return errors.Join(errs...)
 }
