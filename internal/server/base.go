@@ -16,8 +16,10 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -100,7 +102,7 @@ func open(ctx context.Context, name string, o Options) (*base, error) {
 func (b *base) awaitDatabase(ctx context.Context) error {
 	for {
 		err := migrate.Check(ctx, b.Settings.DatabaseURL)
-		if err == nil || errors.Is(err, migrate.ErrPending) || errors.Is(err, migrate.ErrNewerSchema) {
+		if err == nil || errors.Is(err, migrate.ErrPending) || errors.Is(err, migrate.ErrNewerSchema) || refusedLogin(err) {
 			return err //nolint:wrapcheck // says what to do
 		}
 		b.Log.WarnContext(ctx, "waiting for the database", "err", err)
@@ -110,6 +112,13 @@ func (b *base) awaitDatabase(ctx context.Context) error {
 		case <-time.After(500 * time.Millisecond):
 		}
 	}
+}
+
+// refusedLogin tells a wrong password, account or database name: waiting does
+// not mend it.
+func refusedLogin(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && (strings.HasPrefix(pg.Code, "28") || pg.Code == "3D000")
 }
 
 func (b *base) add(name string, run func(context.Context) error) {
