@@ -60,7 +60,8 @@ func TestConditionalRulesAgreeWithSchemasInEveryCombination(t *testing.T) {
 		axes []axis
 	}{
 		{protocol.KindCommand, "agent", []axis{
-			{"/kind", quoted(commandKinds...)}, at("/actor"), absentOr("/groupId", id),
+			{"/kind", quoted(commandKinds...)},
+			at("/actor"), absentOr("/groupId", id),
 			absentOr("/sessionEpoch", "1"), absentOr("/membershipEpoch", "1"), absentOr("/coordinatorEpoch", "1"),
 		}},
 		{protocol.KindEvent, "group", []axis{
@@ -95,21 +96,28 @@ func TestConditionalRulesAgreeWithSchemasInEveryCombination(t *testing.T) {
 			{"/state", quoted("active", "archived")}, absentOr("/archivedAt", instant), absentOr("/archiveSnapshotId", id),
 		}},
 		{protocol.KindMembership, "active", []axis{
-			{"/state", quoted("provisional", "active", "ended")}, absentOr("/provisionalExpiresAt", instant),
+			{"/state", quoted("provisional", "active", "ended")},
+			absentOr("/provisionalExpiresAt", instant),
 			absentOr("/contextPackageId", id), absentOr("/activatedAt", instant), absentOr("/endedAt", instant),
 		}},
 		{protocol.KindConversation, "work", []axis{
-			{"/type", quoted("group", "work_item", "review", "restricted")}, absentOr("/primaryWorkItemId", id),
-			{"/access/mode", quoted("group", "restricted")}, absentOr("/access/members", "[]", `[{"type":"agent","id":"urn:x:a"}]`),
+			{"/type", quoted("group", "work_item", "review", "restricted")},
+			absentOr("/primaryWorkItemId", id),
+			{"/access/mode", quoted("group", "restricted")},
+			absentOr("/access/members", "[]", `[{"type":"agent","id":"urn:x:a"}]`),
 		}},
 		{protocol.KindMessage, "correction", []axis{
-			{"/kind", quoted("message", "correction", "retraction", "redaction")}, absentOr("/targetMessageId", id),
-			absentOr("/reason", `"x"`), {"/authority", []string{"false", "true", "null", "0"}},
+			{"/kind", quoted("message", "correction", "retraction", "redaction")},
+			absentOr("/targetMessageId", id),
+			absentOr("/reason", `"x"`),
+			{"/authority", []string{"false", "true", "null", "0"}},
 		}},
 		{protocol.KindApproval, "final", []axis{
 			{"/kind", quoted("mission_final", "child_mission", "work_execution")},
-			{"/decision", quoted("approved", "changes_requested", "denied", "revoked")}, at("/approver"),
-			absentOr("/workItemId", id), absentOr("/revokesApprovalId", id), {"/artifactHashes", []string{"[]", "[" + hash + "]"}},
+			{"/decision", quoted("approved", "changes_requested", "denied", "revoked")},
+			at("/approver"),
+			absentOr("/workItemId", id), absentOr("/revokesApprovalId", id),
+			{"/artifactHashes", []string{"[]", "[" + hash + "]"}},
 		}},
 		{protocol.KindWorkItem, "submitted", []axis{
 			{"/state", quoted("open", "offered", "queued", "active", "blocked", "submitted", "verified", "failed", "cancelled")},
