@@ -146,7 +146,7 @@ func (s *Session) dial(ctx context.Context) (*websocket.Conn, error) {
 		header.Set("Authorization", "Bearer "+s.token)
 	}
 	s.mu.Unlock()
-	conn, res, err := websocket.Dial(ctx, s.c.opt.WebSocketURL, &websocket.DialOptions{
+	conn, res, err := websocket.Dial(ctx, s.c.opt.WebSocketURL, &websocket.DialOptions{ //nolint:bodyclose // the library says never to close it
 		HTTPClient: s.c.http, HTTPHeader: header,
 	})
 	if err != nil {

@@ -41,7 +41,7 @@ func (s *Stack) Dial(url string, agent *client.Client, token string) *Socket {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
-	conn, _, err := websocket.Dial(ctx, url, &websocket.DialOptions{
+	conn, _, err := websocket.Dial(ctx, url, &websocket.DialOptions{ //nolint:bodyclose // the library says never to close it
 		HTTPHeader: header, HTTPClient: plain,
 	})
 	if err != nil {
