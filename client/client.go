@@ -119,6 +119,12 @@ func (c *Client) Identity() Identity { return c.opt.Identity }
 // Close drops idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
+// Probe asks once whether the Authority answers at all.
+func (c *Client) Probe(ctx context.Context) error {
+	_, err := c.do(ctx, call{method: http.MethodGet, url: c.opt.AuthorityURL + "/openapi.yaml"})
+	return err
+}
+
 // maxAnswer bounds how much of an answer is read into memory.
 const maxAnswer = 64 << 20
 

@@ -69,6 +69,9 @@ func (a *App) demo(ctx context.Context, devFile string, file *missionfile.File, 
 	if err != nil {
 		return Unavailable(err)
 	}
+	if err := answers(ctx, stack); err != nil {
+		return Unavailable(fmt.Errorf("nothing answers at %s (%w); is mw dev running?", stack.AuthorityURL, err))
+	}
 	out := a.Out
 	if a.JSON {
 		out = io.Discard
@@ -81,6 +84,23 @@ func (a *App) demo(ctx context.Context, devFile string, file *missionfile.File, 
 		return a.PrintJSON(summary)
 	}
 	return nil
+}
+
+// answers asks the server once. Waiting for one that is away is right only when
+// a Mission has begun.
+func answers(ctx context.Context, stack *client.DevStack) error {
+	identity, err := stack.Identity("mission-owner")
+	if err != nil {
+		return err
+	}
+	c, err := stack.Connect(identity)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	return c.Probe(ctx)
 }
 
 // withOwnStack runs f against a dev stack that lives only as long as f.

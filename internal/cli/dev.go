@@ -4,8 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -82,12 +85,22 @@ func (a *App) describeDev(f server.DevFile, path string) {
 	curl := "curl"
 	if f.CAFile != "" {
 		p("  Certificate    %s", f.CAFile)
-		curl = "curl --cacert " + f.CAFile
+		curl = "curl --cacert " + shellWord(f.CAFile)
 	}
 	p("")
 	p("Try")
-	p("  mw demo --stack %s", path)
+	p("  %s demo --stack %s", shellWord(os.Args[0]), shellWord(path))
 	p("  %s %s/openapi.yaml", curl, f.AuthorityURL)
-	p("  mw verify --database --stack %s", path)
+	p("  %s verify --database --stack %s", shellWord(os.Args[0]), shellWord(path))
 	p("")
+}
+
+// shellWord quotes a path for pasting where it needs that.
+func shellWord(s string) string {
+	if strings.ContainsFunc(s, func(r rune) bool {
+		return !strings.ContainsRune("/._-+@%", r) && !unicode.IsLetter(r) && !unicode.IsDigit(r)
+	}) {
+		return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+	}
+	return s
 }
