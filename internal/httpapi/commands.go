@@ -52,6 +52,11 @@ func (a *API) widenForArchival(c *httpkit.Call) {
 	}
 }
 
+// maxBatchLines bounds a batch: a body of empty lines would otherwise be answered
+// with some hundred times its size. A Command has more than 500 bytes, so a body
+// of the usual limit never holds as many.
+const maxBatchLines = 2048
+
 // postBatch runs Commands one after another, each decided on its own. An answer
 // line always stands for the Command line of the same number.
 func (a *API) postBatch(c *httpkit.Call) error {
@@ -59,7 +64,11 @@ func (a *API) postBatch(c *httpkit.Call) error {
 	if err != nil {
 		return err
 	}
-	lines := bytes.Split(bytes.TrimSuffix(body, []byte("\n")), []byte("\n"))
+	body = bytes.TrimSuffix(body, []byte("\n"))
+	if bytes.Count(body, []byte("\n")) >= maxBatchLines {
+		return httpkit.Problem(http.StatusRequestEntityTooLarge, "too_many_lines")
+	}
+	lines := bytes.Split(body, []byte("\n"))
 	answer := make([]byte, 0, 512*len(lines))
 	for _, line := range lines {
 		line = bytes.TrimSuffix(line, []byte("\r"))

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 
 	"github.com/go-chi/chi/v5"
 
@@ -95,7 +96,7 @@ func (c *Call) checkMediaType() error {
 	}
 	got, params, err := mime.ParseMediaType(c.R.Header.Get("Content-Type"))
 	charset, hasCharset := params["charset"]
-	if err != nil || got != c.contentType || hasCharset && charset != "utf-8" && charset != "UTF-8" {
+	if err != nil || got != c.contentType || hasCharset && !strings.EqualFold(charset, "utf-8") {
 		return Problem(http.StatusUnsupportedMediaType, "content_type")
 	}
 	if coding := c.R.Header.Get("Content-Encoding"); coding != "" && coding != "identity" {

@@ -30,6 +30,10 @@ func SchemaError(path, keyword string) *protocol.Error {
 // badValue refuses a path or query parameter that the route declares.
 func badValue(name, keyword string) *protocol.Error { return SchemaError("/"+name, keyword) }
 
+// Fail answers with the error object where a handler that was added with AddRaw
+// refuses.
+func (c *Call) Fail(err error) { c.router.fail(c, err) }
+
 // fail writes the error object. It is the only place of a service that does.
 func (rt *Router) fail(c *Call, err error) {
 	var perr *protocol.Error

@@ -252,7 +252,7 @@ func TestQueryParametersAreStrict(t *testing.T) {
 	for _, query := range []string{
 		"?limit=0", "?limit=1001", "?limit=-1", "?limit=+1", "?limit=01", "?limit=", "?limit=1.0", "?limit=99999999999999999999",
 		"?unknown=1", "?limit=1&limit=1", "?state=other", "?state=", "?after=", "?after=%21", "?after=" + httpkit.Cursor("one"),
-		"?after=" + cursor + "A", "?a;b", "?limit=%zz", "?Limit=1",
+		"?after=" + cursor + "A", "?after=" + httpkit.Cursor("a", "\x00"), "?after=" + httpkit.Cursor("\xff", "b"), "?a;b", "?limit=%zz", "?Limit=1",
 	} {
 		if got := do(t, request(t, "GET", srv.URL+"/v1/list"+query, "")); got.status != 400 || got.code(t) != "SCHEMA_VALIDATION_FAILED" {
 			t.Errorf("%q: %d %s", query, got.status, got.body)
@@ -299,9 +299,69 @@ func TestBodiesAreBoundedTypedAndStrict(t *testing.T) {
 	if got := do(t, req); got.status != 413 {
 		t.Errorf("chunked: %d %s", got.status, got.body)
 	}
-	got := do(t, request(t, "POST", url, `{"name":"a"}`, "Content-Type", "application/json; charset=utf-8"))
+	got := do(t, request(t, "POST", url, `{"name":"a"}`, "Content-Type", "application/json; charset=Utf-8"))
 	if got.status != 201 || string(got.body) != `{"name":"a"}` {
 		t.Errorf("good body: %d %s", got.status, got.body)
+	}
+}
+
+// A refusal comes before the body is read, and net/http then waits for the body
+// that was announced: a stranger must not hold a connection that way.
+func TestAnnouncedBodiesThatNeverComeHoldNoConnection(t *testing.T) {
+	stream := httpkit.Route{Method: "PUT", Pattern: "/stream", Stream: true, ContentType: "*", Handler: func(*httpkit.Call) error {
+		return httpkit.NotFound()
+	}}
+	srv := newRouter(t, httpkit.Options{RequestTimeout: 200 * time.Millisecond}, stream,
+		httpkit.Route{Method: "GET", Pattern: "/closed", Handler: func(c *httpkit.Call) error { return c.SendValue(200, 1) }})
+	for _, tc := range []struct{ request, want string }{
+		{"POST /nothing HTTP/1.1\r\n", "404"},
+		{"DELETE /closed HTTP/1.1\r\n", "405"},
+		{"GET /closed HTTP/1.1\r\n", "401"},
+		{"PUT /stream HTTP/1.1\r\n", "401"},
+		{"PUT /stream HTTP/1.1\r\nAuthorization: Bearer good\r\n", "404"},
+	} {
+		t.Run(tc.want+" "+tc.request[:8], func(t *testing.T) {
+			t.Parallel()
+			conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", srv.Listener.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = conn.Close() }()
+			if _, err := io.WriteString(conn, tc.request+"Host: x\r\nContent-Length: 100\r\n\r\n"); err != nil {
+				t.Fatal(err)
+			}
+			_ = conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+			got, err := io.ReadAll(conn)
+			if err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 "+tc.want) {
+				t.Errorf("%q: %v", got, err)
+			}
+		})
+	}
+}
+
+// A client that never reads its answers is cut off.
+func TestAnswersThatNobodyReadsHoldNoConnection(t *testing.T) {
+	const size = 32 << 20 // more than sockets buffer
+	ended := make(chan struct{})
+	srv := newRouter(t, httpkit.Options{RequestTimeout: 100 * time.Millisecond}, httpkit.Route{
+		Method: "GET", Pattern: "/large", Auth: httpkit.Public,
+		Handler: func(c *httpkit.Call) error {
+			defer close(ended)
+			return c.SendAs(200, "text/plain", make([]byte, size))
+		},
+	})
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", srv.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	if _, err := io.WriteString(conn, "GET /large HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-ended:
+	case <-time.After(20 * time.Second):
+		t.Error("the handler still waits for its client")
 	}
 }
 

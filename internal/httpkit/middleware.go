@@ -35,6 +35,7 @@ func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	r = r.WithContext(ctx)
 	r.URL = &url
 	c.R = r
+	rt.bound(rec, started)
 
 	defer func() {
 		if p := recover(); p != nil {
@@ -50,6 +51,23 @@ func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		rt.done(ctx, c, rec, time.Since(started))
 	}()
 	rt.mux.ServeHTTP(rec, r)
+}
+
+// bound cuts off a client that is slow to send its body or to read the answer. It
+// holds from the first moment: net/http waits for an announced body also where a
+// request is refused before any handler runs.
+func (rt *Router) bound(w http.ResponseWriter, now time.Time) {
+	// Not every ResponseWriter has deadlines (tests).
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(now.Add(rt.opt.RequestTimeout))
+	_ = control.SetWriteDeadline(now.Add(4 * rt.opt.RequestTimeout))
+}
+
+// unbound lifts that for a handler that bounds itself.
+func unbound(w http.ResponseWriter) {
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Time{})
+	_ = control.SetWriteDeadline(time.Time{})
 }
 
 // CallFrom returns the Call of a request that a Router serves: for handlers

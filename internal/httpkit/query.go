@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // Bounds of list pages (API.md, General).
@@ -92,7 +93,8 @@ type Page struct {
 }
 
 // Page reads limit and after. parts is how many strings the list's cursor has;
-// a cursor of another make is SCHEMA_VALIDATION_FAILED.
+// a cursor of another make is SCHEMA_VALIDATION_FAILED, and so is one with other
+// bytes than a database holds as text.
 func (q Query) Page(parts int) (Page, error) {
 	limit, err := q.Int("limit", DefaultLimit, 1, MaxLimit)
 	if err != nil {
@@ -132,7 +134,8 @@ func decodeCursor(text string) ([]string, bool) {
 	for rest != "" {
 		head, tail, ok := strings.Cut(rest, ":")
 		n, err := strconv.ParseUint(head, 10, 31)
-		if !ok || err != nil || n > math.MaxInt32 || int(n) > len(tail) {
+		if !ok || err != nil || n > math.MaxInt32 || int(n) > len(tail) ||
+			!utf8.ValidString(tail[:n]) || strings.ContainsRune(tail[:n], 0) {
 			return nil, false
 		}
 		parts = append(parts, tail[:n])

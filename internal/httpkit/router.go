@@ -137,10 +137,16 @@ func (rt *Router) Add(routes ...Route) {
 }
 
 // AddRaw mounts a handler that does its own HTTP (a WebSocket upgrade, static
-// files). Request ids, logs, metrics and panics are still the router's.
+// files). Request ids, logs, metrics, panics and the limit per peer are still the
+// router's.
 func (rt *Router) AddRaw(method, pattern string, h http.Handler) {
 	rt.mux.MethodFunc(method, pattern, func(w http.ResponseWriter, r *http.Request) {
-		callOf(r, w).pattern = pattern
+		c := callOf(r, w)
+		c.pattern = pattern
+		if err := rt.opt.Limiter.Check(c.Peer); err != nil {
+			rt.fail(c, err)
+			return
+		}
 		h.ServeHTTP(w, r)
 	})
 }
@@ -153,15 +159,18 @@ func (rt *Router) serve(c *Call, route Route) {
 		rt.fail(c, err)
 		return
 	}
-	if !route.Stream {
+	if route.Stream {
+		unbound(c.W)
+	} else {
+		// A slow sender is cut off at the same moment its request times out.
 		ctx, cancel := context.WithTimeout(c.R.Context(), rt.opt.RequestTimeout)
 		defer cancel()
 		c.R = c.R.WithContext(ctx)
-		// A slow sender is cut off at the same moment its request times out. Not
-		// every ResponseWriter can (tests), and then the context alone bounds it.
-		_ = http.NewResponseController(c.W).SetReadDeadline(time.Now().Add(rt.opt.RequestTimeout))
 	}
 	if err := route.Handler(c); err != nil {
+		if route.Stream {
+			rt.bound(c.W, time.Now())
+		}
 		rt.fail(c, err)
 	}
 }

@@ -1,6 +1,7 @@
 package testkit_test
 
 import (
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -85,6 +86,32 @@ func TestHandshakeRefusals(t *testing.T) {
 		k.Write(websocket.MessageText, []byte(`"`+strings.Repeat("a", 1<<20)+`"`))
 		k.ExpectClose(1009)
 	})
+}
+
+func TestRefusedUpgradesAreErrorObjects(t *testing.T) {
+	s := testkit.Start(t)
+	upgrade := map[string]string{
+		"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "AAECAwQFBgcICQoLDA0ODw==",
+	}
+	foreign := maps.Clone(upgrade)
+	foreign["Origin"] = "https://elsewhere.test"
+	old := maps.Clone(upgrade)
+	old["Sec-WebSocket-Version"] = "8"
+	for name, tc := range map[string]struct {
+		query  string
+		header map[string]string
+		status int
+		code   client.Code
+	}{
+		"no upgrade":     {"", nil, 426, "PROTOCOL_VIOLATION"},
+		"old version":    {"", old, 400, "PROTOCOL_VIOLATION"},
+		"foreign origin": {"", foreign, 403, "PROTOCOL_VIOLATION"},
+		"query":          {"?x=1", upgrade, 400, "SCHEMA_VALIDATION_FAILED"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s.Do(testkit.Request{Method: "GET", URL: s.AuthorityURL + "/ws" + tc.query, Header: tc.header}).Refused(t, tc.status, tc.code)
+		})
+	}
 }
 
 func TestTooManyConnectionsWithoutLogin(t *testing.T) {

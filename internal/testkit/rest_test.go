@@ -103,6 +103,10 @@ func TestCommandsOverREST(t *testing.T) {
 		if !bytes.Contains(lines[3], first.Body) {
 			t.Errorf("the receipt of a replay differs: %s", lines[3])
 		}
+		s.Do(testkit.Request{
+			Method: "POST", URL: s.AuthorityURL + "/v1/commands:batch", Body: bytes.Repeat([]byte("\n"), 4000),
+			Header: map[string]string{"Content-Type": "application/x-ndjson"},
+		}).Refused(t, 413, "PROTOCOL_VIOLATION")
 	})
 }
 

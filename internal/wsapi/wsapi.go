@@ -141,16 +141,23 @@ func New(d Deps) *Server {
 // ServeHTTP upgrades a request and serves the connection until it ends.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !s.begin() {
-		w.Header().Set("Retry-After", "1")
-		http.Error(w, "draining", http.StatusServiceUnavailable)
+		refuse(w, r, protocol.NewError(protocol.CodeBackpressure, "draining").WithRetryAfter(jittered(time.Second)))
 		return
 	}
 	defer s.running.Done()
+	if r.URL.RawQuery != "" {
+		refuse(w, r, httpkit.SchemaError("", "additionalProperties"))
+		return
+	}
 	peer := peerOf(r)
 	bearer, hasBearer := httpkit.OptionalBearer(r)
-	ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{CompressionMode: websocket.CompressionDisabled})
+	answer := &upgrade{ResponseWriter: w}
+	ws, err := websocket.Accept(answer, r, &websocket.AcceptOptions{CompressionMode: websocket.CompressionDisabled})
 	if err != nil {
-		return // Accept has answered
+		if answer.refused != 0 {
+			refuse(w, r, httpkit.Problem(answer.refused, "upgrade").WithCause(err))
+		}
+		return
 	}
 	ws.SetReadLimit(s.Policy.MaxBodyBytes)
 	// A hijacked connection is not the HTTP server's any more, and must not end
@@ -162,6 +169,37 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.metrics.connections.Inc()
 	defer s.metrics.connections.Dec()
 	c.serve()
+}
+
+// upgrade keeps back the plain text with which the library refuses.
+type upgrade struct {
+	http.ResponseWriter
+	refused int
+}
+
+func (u *upgrade) WriteHeader(status int) {
+	if u.refused = status; status < http.StatusBadRequest {
+		u.refused = 0
+		u.ResponseWriter.WriteHeader(status)
+	}
+}
+
+func (u *upgrade) Write(b []byte) (int, error) {
+	if u.refused != 0 {
+		return len(b), nil
+	}
+	return u.ResponseWriter.Write(b) //nolint:wrapcheck // the connection's
+}
+
+func (u *upgrade) Unwrap() http.ResponseWriter { return u.ResponseWriter }
+
+// refuse answers with the error object of all routes.
+func refuse(w http.ResponseWriter, r *http.Request, refusal *protocol.Error) {
+	if call, ok := httpkit.CallFrom(r); ok {
+		call.Fail(refusal)
+		return
+	}
+	http.Error(w, string(refusal.Code), refusal.HTTPStatus())
 }
 
 func peerOf(r *http.Request) string {
