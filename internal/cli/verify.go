@@ -19,7 +19,7 @@ func newVerifyCommand(app *App) *cobra.Command {
 		Long: `Verify reads one snapshot of a database and makes everything again from the signed
 Events and Commands and the Registry's keys: sequences, signatures (all six stages),
 First-Admission Records, receipts, aggregate revisions, heads, timers, Policy Logs,
-projections and snapshots. It prints one line per difference, with Group and sequence,
+projections, snapshots, Agent Cards and Extension Profiles. It prints one line per difference, with Group and sequence,
 then a line that counts; it exits 1 when anything differs. A server may be at work.`,
 		Example: "  mw verify --database --database-url postgres://…\n  mw verify --database --stack .data/dev.json",
 		Args:    cobra.NoArgs,

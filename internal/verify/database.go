@@ -29,6 +29,8 @@ type verifier struct {
 	tx     pgx.Tx
 	view   *registry.View
 	report *Report
+	// hidden holds the ids of Events that the actor of their Command could not see.
+	hidden map[string]bool
 }
 
 // Database verifies a database. The error is about reaching or reading it; what
@@ -54,7 +56,7 @@ func Database(ctx context.Context, pool *pgxpool.Pool, options Options) (*Report
 	if err != nil {
 		return nil, fmt.Errorf("registry evidence: %w", err)
 	}
-	v := &verifier{tx: tx, view: view, report: &Report{OrganizationID: view.OrganizationID}}
+	v := &verifier{tx: tx, view: view, report: &Report{OrganizationID: view.OrganizationID}, hidden: map[string]bool{}}
 	for _, id := range groupIDs {
 		if err := v.group(ctx, id); err != nil {
 			return nil, fmt.Errorf("group %s: %w", id, err)
@@ -68,7 +70,7 @@ func Database(ctx context.Context, pool *pgxpool.Pool, options Options) (*Report
 		return v.report, nil
 	}
 	for _, check := range []func(context.Context) error{
-		v.receipts, v.orgEvents, v.admissions, v.sessions, v.links,
+		v.receipts, v.orgEvents, v.cards, v.profiles, v.admissions, v.sessions, v.links,
 	} {
 		if err := check(ctx); err != nil {
 			return nil, err
@@ -247,6 +249,9 @@ var links = []struct{ subject, problem, sql string }{
 		WHERE e.command_hash IS NOT NULL AND NOT EXISTS (SELECT FROM receipts r WHERE r.signing_hash = e.command_hash)`},
 	{"receipts", "an Organization Event names a Command that has no receipt", `SELECT '', e.ordinal FROM org_events e
 		WHERE e.command_hash IS NOT NULL AND NOT EXISTS (SELECT FROM receipts r WHERE r.signing_hash = e.command_hash)`},
+	{"receipts", "tree_id is not that of its Group", `SELECT coalesce(r.group_id, ''), 0::bigint FROM receipts r
+		LEFT JOIN groups g ON g.group_id = r.group_id WHERE r.tree_id IS DISTINCT FROM g.tree_id`},
+	{"blobs", "belongs to no Group", orphans("blobs")},
 	{"admissions", "one record id stands under two signing hashes", `SELECT '', 0::bigint FROM (
 			SELECT admission_id AS id, signing_hash FROM events UNION SELECT admission_id, signing_hash FROM org_events
 			UNION SELECT admission_id, signing_hash FROM receipts UNION SELECT record_id, signing_hash FROM admissions) a

@@ -129,44 +129,49 @@ func (v *verifier) log(ctx context.Context, id string, g *groupRow, state *group
 		*state = *restored
 	}
 	const page = 500
+	var command acted
 	for {
-		n, err := v.page(ctx, id, g, state, policy, documents, page)
+		n, err := v.page(ctx, id, g, state, policy, documents, &command, page)
 		if err != nil {
 			return err
 		}
 		if n < page {
+			command.settle(v, state)
 			return nil
 		}
 	}
 }
 
 func (v *verifier) page(ctx context.Context, id string, g *groupRow, state *groups.State,
-	policy map[int64]events.PolicyEntry, documents map[string]*trust.Verified, limit int,
+	policy map[int64]events.PolicyEntry, documents map[string]*trust.Verified, command *acted, limit int,
 ) (int, error) {
-	rows, err := v.tx.Query(ctx, `SELECT sequence, event_id, kind, occurred_at, command_hash, signing_hash, admission_id,
-			admission_key_id, admission_at, admission_by, document
-		FROM events WHERE tree_id = $1 AND group_id = $2 AND sequence > $3 ORDER BY sequence LIMIT $4`,
-		g.tree, id, state.Head, limit)
+	page, err := v.eventRows(ctx, id, g.tree, state.Head, limit)
 	if err != nil {
 		return 0, err
 	}
-	defer rows.Close()
-	n := 0
-	for rows.Next() {
-		var r eventRow
-		if err := rows.Scan(&r.sequence, &r.id, &r.kind, &r.occurred, &r.command, &r.hash, &r.record, &r.keyID, &r.admitted,
-			&r.by, &r.document); err != nil {
-			return n, err
+	var propagated [][]byte
+	folded := make([]*groups.Event, len(page))
+	faults := make([]error, len(page))
+	for i := range page {
+		folded[i], faults[i] = events.Decode(page[i].document)
+		if faults[i] == nil && folded[i].Cause.Type != "command" && page[i].command != nil {
+			propagated = append(propagated, page[i].command)
 		}
-		n++
+	}
+	actors, err := v.actorsOf(ctx, propagated)
+	if err != nil {
+		return 0, err
+	}
+	for i := range page {
+		r, ev, err := &page[i], folded[i], faults[i]
 		v.report.Events++
 		if r.sequence != state.Head+1 {
 			v.differ(id, r.sequence, "events", "follows sequence %d", state.Head)
-			return n, errStop
+			return i, errStop
 		}
-		verified := v.event(id, &r)
-		ev, err := events.Decode(r.document)
+		verified := v.event(id, r)
 		if err == nil {
+			command.follow(v, state, r.command, ev, actors)
 			before := len(state.PolicyLog)
 			if err = state.Apply(ev); err == nil && len(state.PolicyLog) > before {
 				policy[r.sequence], err = events.NewPolicyEntry(g.tree, id, r.sequence, &state.PolicyLog[before])
@@ -174,7 +179,7 @@ func (v *verifier) page(ctx context.Context, id string, g *groupRow, state *grou
 		}
 		if err != nil {
 			v.differ(id, r.sequence, "events", "cannot be folded: %v", err)
-			return n, errStop
+			return i, errStop
 		}
 		if verified != nil {
 			v.collect(id, r.sequence, verified.Value.Member("payload"), documents)
@@ -182,14 +187,30 @@ func (v *verifier) page(ctx context.Context, id string, g *groupRow, state *grou
 		if g.snapshotAt != nil && *g.snapshotAt == state.Head {
 			dump, err := state.Canonical()
 			if err != nil {
-				return n, err
+				return i, err
 			}
 			if !bytes.Equal(dump, g.snapshot) {
 				v.differ(id, state.Head, "snapshots", "differs from the fold")
 			}
 		}
 	}
-	return n, rows.Err()
+	return len(page), nil
+}
+
+// eventRows reads one page of a Group's Events.
+func (v *verifier) eventRows(ctx context.Context, id string, tree, after int64, limit int) ([]eventRow, error) {
+	rows, err := v.tx.Query(ctx, `SELECT sequence, event_id, kind, occurred_at, command_hash, signing_hash, admission_id,
+			admission_key_id, admission_at, admission_by, document
+		FROM events WHERE tree_id = $1 AND group_id = $2 AND sequence > $3 ORDER BY sequence LIMIT $4`,
+		tree, id, after, limit)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (r eventRow, err error) {
+		err = row.Scan(&r.sequence, &r.id, &r.kind, &r.occurred, &r.command, &r.hash, &r.record, &r.keyID, &r.admitted,
+			&r.by, &r.document)
+		return r, err
+	})
 }
 
 // eventRow is an Event as stored.

@@ -27,6 +27,7 @@ type receiptRow struct {
 	keyID, by         string
 	admitted          time.Time
 	response, command []byte
+	hidden            []int32
 }
 
 // receiptJSON is what a receipt must say (COMMANDS.md 2.6).
@@ -51,7 +52,7 @@ func (v *verifier) receipts(ctx context.Context) error {
 	var after events.ReceiptKey
 	for {
 		rows, err := v.tx.Query(ctx, `SELECT actor_type, actor_id, action_id, signing_hash, tree_id, group_id, kind, accepted_at,
-				admission_id, admission_key_id, admission_at, admission_by, response, command
+				admission_id, admission_key_id, admission_at, admission_by, response, command, hidden
 			FROM receipts WHERE (actor_type, actor_id, action_id) > ($1, $2, $3)
 			ORDER BY actor_type, actor_id, action_id LIMIT $4`, after.Actor.Type, after.Actor.ID, after.ActionID, page)
 		if err != nil {
@@ -59,7 +60,7 @@ func (v *verifier) receipts(ctx context.Context) error {
 		}
 		batch, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r receiptRow, err error) {
 			err = row.Scan(&r.key.Actor.Type, &r.key.Actor.ID, &r.key.ActionID, &r.hash, &r.tree, &r.group, &r.kind, &r.accepted,
-				&r.record, &r.keyID, &r.admitted, &r.by, &r.response, &r.command)
+				&r.record, &r.keyID, &r.admitted, &r.by, &r.response, &r.command, &r.hidden)
 			return r, err
 		})
 		if err != nil {
@@ -129,6 +130,7 @@ func (v *verifier) receipt(ctx context.Context, r *receiptRow) error {
 	if len(answer.Events) == 0 {
 		v.differ(group, 0, name, "the receipt names no Event")
 	}
+	v.checkHidden(group, name, r, &answer)
 	return v.receiptEvents(ctx, group, name, r, &answer)
 }
 

@@ -38,6 +38,13 @@ func history(t *testing.T) (*authoritytest.Rig, *authoritytest.Mission, *authori
 	if _, err := running.Send(worker, running.Start(registrytest.Mint(), 1, 1)); err == nil {
 		t.Fatal("start of an unknown WorkItem")
 	}
+	// A member that leaves does not see what its leaving causes.
+	leaver := r.AddAgent("leaver")
+	running.Join(leaver, "worker")
+	running.Work(leaver)
+	running.Must(leaver, protocol.Command{
+		Kind: "membership.end", Payload: authoritytest.Payload(t, map[string]any{"member": leaver.Principal}),
+	})
 	if _, err := r.Store.SetCursor(t.Context(), running.GroupID, worker.Principal, 2); err != nil {
 		t.Fatal(err)
 	}
@@ -131,6 +138,20 @@ func TestTamperingIsFound(t *testing.T) {
 		{"an admission record is gone", "admissions", `DELETE FROM admissions WHERE document_kind = 'artifact'`, "has no Admission Record"},
 		{"an Organization Event", "org_events", `UPDATE org_events SET subject_id = 'urn:other'`, "subject is"},
 		{"a session", "agent_sessions", `UPDATE agent_sessions SET session_epoch = session_epoch + 1`, "epoch 2 after 1 openings"},
+		{"a receipt that hides what its actor saw", "receipts", `UPDATE receipts SET hidden = '{0}' WHERE kind = 'message.post'`, "hidden is true for Event"},
+		{"a receipt that shows what its actor did not see", "receipts", `UPDATE receipts SET hidden = NULL WHERE kind = 'membership.end'`, "the fold says true"},
+		{"a hidden position that is none", "receipts", `UPDATE receipts SET hidden = '{99}' WHERE kind = 'message.post'`, "positions that the receipt does not have"},
+		{"a receipt's tree", "receipts", `UPDATE receipts SET tree_id = tree_id + 1 WHERE kind = 'message.post'`, "tree_id is not that of its Group"},
+		{"an Agent's status", "agents", `UPDATE agents SET status = 'revoked'`, "differs from the latest card"},
+		{"an Agent's capabilities", "agents", `UPDATE agents SET capabilities = '{other.thing}'`, "differs from the latest card"},
+		{"an Agent's row is gone", "agents", `DELETE FROM agents`, "the row is missing"},
+		{"a card's bytes", "agent_cards", `UPDATE agent_cards SET document = convert_to(replace(convert_from(document, 'UTF8'), '"maxConcurrency"', '"maxConcurrencz"'), 'UTF8')`, "agent_cards "},
+		{"a card's column", "agent_cards", `UPDATE agent_cards SET status = 'deprecated'`, "columns are not those of the card"},
+		{"a card is gone", "agent_cards", `DELETE FROM agent_cards`, "was registered and is missing"},
+		{"a card without its Event", "org_events", `DELETE FROM org_events WHERE kind = 'ext.missionweaveprotocol.registry.agent_card_registered'`, "has no Event"},
+		{"a profile's bytes", "extension_profiles", `UPDATE extension_profiles SET document = overlay(document placing '\x39' from 100 for 1)`, "extension_profiles "},
+		{"a profile's column", "extension_profiles", `UPDATE extension_profiles SET critical = NOT critical`, "columns are not those of the profile"},
+		{"content for no Group", "blobs", `INSERT INTO blobs VALUES (1, 'urn:none', 'sha256:x', 1, 'agent', 'urn:x')`, "blobs: belongs to no Group"},
 		{"a Policy Log entry", "policy_log", `UPDATE policy_log SET decision = 'other'`, "policy_log: differs from the fold"},
 		{"a Policy Log entry is gone", "policy_log", `DELETE FROM policy_log`, "policy_log: the entry is missing"},
 		{"a timer", "group_timers", `UPDATE group_timers SET due_at = due_at + interval '1 hour'`, "due_at is"},
