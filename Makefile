@@ -19,7 +19,8 @@ below = $(patsubst %,./%/...,$(wildcard $(1)))
 
 ##@ Use
 .PHONY: demo dev
-demo: setup build ## set everything up and play one Mission from creation to approval
+demo: setup ## set everything up and play one Mission from creation to approval
+	go build -trimpath -o bin/ ./cmd/mw
 	exec bin/mw demo $(ARGS)
 dev: setup build ## keep a development server running (DATA=folder, ARGS=flags)
 	exec bin/mw dev --data "$(DATA)" $(ARGS)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"log/slog"
 	"time"
 
 	"github.com/missionweave/server/internal/events"
@@ -326,7 +327,11 @@ func (s *Service) refuse(t *task, err *protocol.Error) *protocol.Error {
 	switch err.Code {
 	case protocol.CodeBackpressure:
 	case protocol.CodeInternalError:
-		s.log.Error("Command not decided", "step", err.Step, "err", err)
+		level := slog.LevelError
+		if errors.Is(err.Cause, context.Canceled) {
+			level = slog.LevelDebug // the sender went away, which is no fault of ours
+		}
+		s.log.Log(context.Background(), level, "Command not decided", "step", err.Step, "err", err)
 	default:
 		s.auditor.record(t.audit(err, time.Now().UTC()))
 	}

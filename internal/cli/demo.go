@@ -122,7 +122,7 @@ func (a *App) withOwnStack(ctx context.Context, data string, f func(ctx context.
 	}
 	dev, err := server.OpenDev(ctx, server.DevOptions{Settings: a.Settings, Log: newLogger(a.Err, &quiet)})
 	if err != nil {
-		return devError(err)
+		return devError(ctx, err)
 	}
 	serving, end := context.WithCancel(ctx)
 	defer end()

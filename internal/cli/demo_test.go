@@ -40,3 +40,17 @@ func TestDemoSaysAtOnceThatNothingAnswersAtItsStack(t *testing.T) {
 		t.Errorf("exit %d, %s", code, errs.String())
 	}
 }
+
+func TestAnInterruptedStartSaysSoAndNothingElse(t *testing.T) {
+	for _, command := range []string{"demo", "dev"} {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		var out, errs bytes.Buffer
+		app := cli.NewApp()
+		app.Out, app.Err, app.Environ = &out, &errs, nil
+		code := app.Run(ctx, []string{command, "--data", t.TempDir()})
+		if code != cli.ExitInterrupted || !strings.HasSuffix(errs.String(), "mw: interrupted\n") || strings.Contains(errs.String(), "scripts/setup") {
+			t.Errorf("%s: exit %d, %q", command, code, errs.String())
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -47,7 +48,7 @@ When everything answers, DIR/dev.json says where it is, and one line
 			Settings: app.Settings, PortBase: portBase, Insecure: insecure, Log: app.Log,
 		})
 		if err != nil {
-			return devError(err)
+			return devError(cmd.Context(), err)
 		}
 		return dev.Run(cmd.Context(), func() error {
 			path := filepath.Join(app.Settings.DataDir, "dev.json")
@@ -59,10 +60,13 @@ When everything answers, DIR/dev.json says where it is, and one line
 	return cmd
 }
 
-// devError says what to do about the two faults that a newcomer meets.
-func devError(err error) error {
+// devError says what to do about the two faults that a newcomer meets. A start
+// that was interrupted fails in many ways, none of which is worth telling.
+func devError(ctx context.Context, err error) error {
 	var op *net.OpError
 	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
 	case errors.Is(err, devstack.ErrNoPostgres):
 		return fmt.Errorf("%w\nrun scripts/setup, which installs them or says how", err)
 	case errors.As(err, &op) && errors.Is(err, syscall.EADDRINUSE):

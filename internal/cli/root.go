@@ -114,10 +114,14 @@ func (a *App) execute(ctx context.Context, root *cobra.Command) int {
 	root.SetOut(a.Out)
 	root.SetErr(a.Err)
 	err := root.ExecuteContext(ctx)
-	if err != nil && !errors.Is(err, ErrSilent) {
+	code := exitCode(ctx, err)
+	switch {
+	case code == ExitInterrupted:
+		fmt.Fprintln(a.Err, "mw: interrupted")
+	case err != nil && !errors.Is(err, ErrSilent):
 		fmt.Fprintf(a.Err, "mw: %v\n", err)
 	}
-	return exitCode(ctx, err)
+	return code
 }
 
 // ErrSilent is a failure about which everything was said already.

@@ -102,7 +102,7 @@ func Run(ctx context.Context, opt Options) (*Summary, error) {
 	if err != nil {
 		return nil, err
 	}
-	summary.Took = time.Since(started)
+	summary.Seconds = time.Since(started).Seconds()
 	line.summary(summary)
 	return summary, nil
 }

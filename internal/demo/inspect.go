@@ -6,20 +6,20 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/missionweave/server/client"
 )
 
 // Summary is what a finished run has to show.
 type Summary struct {
-	MissionID string
-	GroupID   string
-	Events    int
-	ByKind    map[string]int
-	WorkItems int
-	Artifacts int
-	Took      time.Duration
+	MissionID string         `json:"missionId"`
+	GroupID   string         `json:"groupId"`
+	Events    int            `json:"events"`
+	ByKind    map[string]int `json:"eventsByKind"`
+	WorkItems int            `json:"workItemsVerified"`
+	Artifacts int            `json:"artifacts"`
+	// Seconds from the first registration to the end of the inspection.
+	Seconds float64 `json:"seconds"`
 }
 
 // inspect reads the whole log again over REST and checks that it tells the
@@ -127,7 +127,7 @@ func (t *timeline) summary(s *Summary) {
 	defer t.mu.Unlock()
 	t.printf("")
 	t.printf("%s in %.2f s: %d Events, %d WorkItems verified, %d Artifacts, no gap in the log",
-		t.paint("1;32", "Mission approved"), s.Took.Seconds(), s.Events, s.WorkItems, s.Artifacts)
+		t.paint("1;32", "Mission approved"), s.Seconds, s.Events, s.WorkItems, s.Artifacts)
 	for _, kind := range slices.Sorted(maps.Keys(s.ByKind)) {
 		t.printf("  %4d  %s", s.ByKind[kind], kind)
 	}

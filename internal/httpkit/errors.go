@@ -42,8 +42,7 @@ func (rt *Router) fail(c *Call, err error) {
 	}
 	status := perr.HTTPStatus()
 	if status >= http.StatusInternalServerError && !errors.Is(perr.Cause, context.Canceled) {
-		rt.opt.Log.ErrorContext(c.R.Context(), "request failed", "service", rt.opt.Service,
-			"requestId", c.RequestID, "code", string(perr.Code), "err", perr.Cause)
+		rt.opt.Log.ErrorContext(c.R.Context(), "request failed", "requestId", c.RequestID, "code", string(perr.Code), "err", perr.Cause)
 	}
 	if perr.RetryAfterMs != nil {
 		c.W.Header().Set("Retry-After", strconv.FormatInt((*perr.RetryAfterMs+999)/1000, 10))

@@ -414,6 +414,9 @@ func TestRateLimitIsPerPeerAndSaysWhenToComeBack(t *testing.T) {
 	do(t, request(t, "GET", srv.URL+"/x", ""))
 	got := do(t, request(t, "GET", srv.URL+"/x", ""))
 	seconds, _ := strconv.Atoi(got.header.Get("Retry-After"))
+	if !strings.Contains(string(got.body), `"limit":`) || !strings.Contains(string(got.body), `"policyName":`) {
+		t.Errorf("the limit is not named: %s", got.body)
+	}
 	if got.status != 429 || got.code(t) != "RATE_LIMITED" || seconds < 9 || seconds > 10 {
 		t.Errorf("limited: %d Retry-After %q %s", got.status, got.header.Get("Retry-After"), got.body)
 	}

@@ -120,7 +120,7 @@ func (l *PeerLimiter) Check(peer string) error {
 	}
 	reservation.CancelAt(now)
 	return protocol.NewError(protocol.CodeRateLimited, l.policy).
-		WithDetail("policyName", l.policy).
+		WithDetail("policyName", l.policy).WithDetail("limit", int64(float64(l.rate)*60+0.5)).
 		WithRetryAfter(max(wait.Milliseconds(), 1))
 }
 

@@ -101,7 +101,7 @@ func (rt *Router) done(ctx context.Context, c *Call, rec *recorder, took time.Du
 		level = slog.LevelWarn
 	}
 	rt.opt.Log.LogAttrs(ctx, level, "request",
-		slog.String("service", rt.opt.Service), slog.String("requestId", c.RequestID),
+		slog.String("requestId", c.RequestID),
 		slog.String("method", c.R.Method), slog.String("route", pattern), slog.Int("status", status),
 		slog.Int64("bytes", rec.bytes), slog.Duration("took", took), slog.String("peer", c.Peer),
 		slog.String("principal", c.Caller.Principal.ID))

@@ -68,7 +68,8 @@ type Route struct {
 
 // Options configures a Router. Only Service is required.
 type Options struct {
-	// Service is the label in logs and metrics: authority, registry, authz.
+	// Service is the label in metrics: authority, registry, authz. Log carries its
+	// own.
 	Service        string
 	Log            *slog.Logger
 	Metrics        prometheus.Registerer
