@@ -3,8 +3,10 @@ package httpkit
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/missionweave/server/internal/protocol"
 	"github.com/missionweave/server/internal/protocol/strictjson"
@@ -62,7 +64,25 @@ func (rt *Router) fail(c *Call, err error) {
 		rt.opt.Log.ErrorContext(c.R.Context(), "error object not encodable", "requestId", c.RequestID, "err", merr)
 		status, body = http.StatusInternalServerError, nil
 	}
+	rt.drain(c)
 	_ = c.Send(status, body)
+}
+
+// drainLimit is how much of a refused request's body is read and thrown away, in
+// bytes.
+const drainLimit = 8 << 20
+
+// drain takes what the client still sends. net/http closes the connection on a
+// body of which more than 256 KiB is left, and a client that is still writing
+// then sees a reset in place of the refusal. Past the limit, or when the request's
+// time is over, it stays so: a refusal must not cost without bound.
+func (rt *Router) drain(c *Call) {
+	// A client that waits for "100 Continue" has sent nothing yet.
+	if c.R.ContentLength == 0 || c.R.Header.Get("Expect") != "" {
+		return
+	}
+	_ = http.NewResponseController(c.W).SetReadDeadline(time.Now().Add(rt.opt.RequestTimeout))
+	_, _ = io.CopyN(io.Discard, c.R.Body, drainLimit)
 }
 
 func (rt *Router) denied(c *Call, perr *protocol.Error) {

@@ -339,6 +339,47 @@ func TestAnnouncedBodiesThatNeverComeHoldNoConnection(t *testing.T) {
 	}
 }
 
+// A refusal that comes before a large body is read must arrive, and not as a
+// reset of the connection that the client still writes to.
+func TestRefusalsOfLargeBodiesArrive(t *testing.T) {
+	srv := newRouter(t, httpkit.Options{}, httpkit.Route{
+		Method: "POST", Pattern: "/small", Auth: httpkit.Public, MaxBodyBytes: 1 << 10, ContentType: "*",
+		Handler: func(c *httpkit.Call) error {
+			_, err := c.Body()
+			return err
+		},
+	})
+	const size = 6 << 20 // more than sockets buffer
+	for _, tc := range []struct{ name, head, want string }{
+		{"too large", "POST /small HTTP/1.1\r\nHost: x\r\nContent-Length: 6291456\r\n\r\n", "413"},
+		{"unknown route", "POST /other HTTP/1.1\r\nHost: x\r\nContent-Length: 6291456\r\n\r\n", "404"},
+		{"chunked", "POST /small HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n600000\r\n", "413"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", srv.Listener.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = conn.Close() }()
+			_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+			// A client that writes everything before it reads.
+			if _, err := conn.Write(append([]byte(tc.head), make([]byte, size)...)); err != nil {
+				t.Fatal(err)
+			}
+			if strings.Contains(tc.head, "chunked") {
+				if _, err := io.WriteString(conn, "\r\n0\r\n\r\n"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got := make([]byte, len("HTTP/1.1 413"))
+			if _, err := io.ReadFull(conn, got); err != nil || string(got) != "HTTP/1.1 "+tc.want {
+				t.Errorf("%q: %v", got, err)
+			}
+		})
+	}
+}
+
 // A client that never reads its answers is cut off.
 func TestAnswersThatNobodyReadsHoldNoConnection(t *testing.T) {
 	const size = 32 << 20 // more than sockets buffer
