@@ -98,6 +98,7 @@ func pool(ctx context.Context, url string, size int32, name string) (*pgxpool.Po
 	cfg.ConnConfig.RuntimeParams["plan_cache_mode"] = "force_generic_plan"
 	cfg.ConnConfig.RuntimeParams["timezone"] = "UTC"
 	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		useByteaArrays(conn.TypeMap())
 		var at time.Time
 		err := conn.QueryRow(ctx, "SELECT backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()").Scan(&at)
 		conn.PgConn().CustomData()[started] = at
