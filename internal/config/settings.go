@@ -122,7 +122,7 @@ func (s *Settings) policyFields() []Field {
 		number("commandsPerSecondPerConnection", &p.CommandsPerSecondPerConnection, 50, 0, huge, "1/s", "Commands over one WebSocket connection; 0 switches the limit off"),
 		number("hellosPerMinute", &p.HellosPerMinute, 12, 1, huge, "1/min", "completed handshakes of one Agent"),
 		number("maxBodyBytes", &p.MaxBodyBytes, 1<<20, 1<<10, 64<<20, "bytes", "largest request body and WebSocket frame"),
-		toggle("archiveTrim", &p.ArchiveTrim, false, "remove the Events of archived Groups from the online log; without effect so far, the log is never trimmed"),
+		toggle("archiveTrim", &p.ArchiveTrim, false, "move the Events of archived Groups out of the online log into the archive"),
 		number("maxGraceSeconds", &p.MaxGraceSeconds, 900, 1, 900, "s", "longest offline grace of a Worker"),
 	}
 }

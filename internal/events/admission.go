@@ -51,7 +51,7 @@ const sqlCommandAdmission = `SELECT signing_hash, admission_id, 'command', admis
 FROM receipts WHERE actor_type = $1 AND actor_id = $2 AND action_id = $3`
 
 const sqlEventAdmission = `SELECT signing_hash, admission_id, 'event', admission_key_id, 'service', admission_by, admission_at, admission_by
-FROM events WHERE tree_id = $1 AND group_id = $2 AND sequence = $3`
+FROM event_log WHERE tree_id = $1 AND group_id = $2 AND sequence = $3`
 
 // find reads the record of a signing hash, nil for authoritative absence.
 func (l *AdmissionLog) find(ctx context.Context, signingHash string) (*protocol.FirstAdmissionRecord, error) {

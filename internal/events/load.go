@@ -66,10 +66,16 @@ func (s *Store) LoadGroup(ctx context.Context, groupID string) (*Group, error) {
 	return g, nil
 }
 
-// CatchUp applies what was appended after the state's head.
+// CatchUp applies what was appended after the state's head. A state whose
+// snapshot does not reach the online log is folded from the archived Events.
 func (s *Store) CatchUp(ctx context.Context, g *Group) error {
+	sql := sqlPage
 	for {
-		page, err := readEvents(ctx, s.writers, g.TreeID, g.GroupID, g.State.Head, MaxPage)
+		page, err := readPage(ctx, s.writers, sql, g.TreeID, g.GroupID, g.State.Head, MaxPage)
+		if errors.Is(err, ErrTrimmed) && sql == sqlPage {
+			sql = sqlWholePage
+			continue
+		}
 		if err != nil {
 			return err
 		}

@@ -3,9 +3,11 @@ package events
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
 	"github.com/missionweave/server/internal/protocol"
 )
 
@@ -20,9 +22,32 @@ type StoredEvent struct {
 	Kind       string
 	OccurredAt time.Time
 	Document   []byte
+	// shared is set where many readers get the same copy of the Event.
+	shared *encoding
+}
+
+// encoding is what a transport makes of an Event's bytes.
+type encoding struct {
+	once  sync.Once
+	bytes []byte
+}
+
+// Encoded returns what encode makes of the Event: made once for all readers of
+// an Event that a Hub keeps, so every caller must pass the same encode. The
+// result must not be changed.
+func (e *StoredEvent) Encoded(encode func(*StoredEvent) []byte) []byte {
+	if e.shared == nil {
+		return encode(e)
+	}
+	e.shared.once.Do(func() { e.shared.bytes = encode(e) })
+	return e.shared.bytes
 }
 
 const sqlPage = `SELECT sequence, event_id, kind, occurred_at, document FROM events
+WHERE tree_id = $1 AND group_id = $2 AND sequence > $3 ORDER BY sequence LIMIT $4`
+
+// sqlWholePage also reads what was trimmed from the online log.
+const sqlWholePage = `SELECT sequence, event_id, kind, occurred_at, document FROM event_log
 WHERE tree_id = $1 AND group_id = $2 AND sequence > $3 ORDER BY sequence LIMIT $4`
 
 // ReadEvents returns up to limit (1..MaxPage) Events after a sequence, in order
@@ -36,8 +61,12 @@ func (s *Store) ReadEvents(ctx context.Context, groupID string, after int64, lim
 }
 
 func readEvents(ctx context.Context, q Querier, tree int64, groupID string, after int64, limit int) ([]StoredEvent, error) {
+	return readPage(ctx, q, sqlPage, tree, groupID, after, limit)
+}
+
+func readPage(ctx context.Context, q Querier, sql string, tree int64, groupID string, after int64, limit int) ([]StoredEvent, error) {
 	limit = min(max(limit, 1), MaxPage)
-	rows, err := q.Query(ctx, sqlPage, tree, groupID, after, limit)
+	rows, err := q.Query(ctx, sql, tree, groupID, after, limit)
 	if err != nil {
 		return nil, read(err)
 	}
@@ -82,7 +111,7 @@ func (s *Store) EventsAt(ctx context.Context, at []EventAt) ([]StoredEvent, erro
 		if err != nil {
 			return nil, err
 		}
-		q.Queue(sqlPage, tree, a.GroupID, a.Sequence-1, 1).Query(func(rows pgx.Rows) error {
+		q.Queue(sqlWholePage, tree, a.GroupID, a.Sequence-1, 1).Query(func(rows pgx.Rows) error {
 			found, err := scanEvents(rows, a.GroupID)
 			if err == nil && len(found) == 1 && found[0].Sequence == a.Sequence {
 				out = append(out, found[0])
@@ -112,7 +141,7 @@ func (s *Store) EventDocument(ctx context.Context, groupID string, sequence int6
 	if err != nil {
 		return nil, err
 	}
-	err = s.readers.QueryRow(ctx, `SELECT document FROM events
+	err = s.readers.QueryRow(ctx, `SELECT document FROM event_log
 		WHERE tree_id = $1 AND group_id = $2 AND sequence = $3 AND event_id = $4`, tree, groupID, sequence, id).Scan(&document)
 	return document, read(err)
 }

@@ -2,9 +2,11 @@ package events
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sort"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/missionweave/server/internal/groups"
@@ -78,20 +80,26 @@ func (r Row) name() string {
 func (s *Store) RebuildGroup(ctx context.Context, groupID string) error {
 	return pgx.BeginFunc(ctx, s.writers, func(tx pgx.Tx) error {
 		g := &Group{}
-		err := tx.QueryRow(ctx, `SELECT tree_id, group_id, mission_id, root_mission_id, head_sequence FROM groups
-			WHERE group_id = $1 FOR NO KEY UPDATE`, groupID).Scan(&g.TreeID, &g.GroupID, &g.MissionID, &g.RootMissionID, &g.HeadSequence)
+		err := tx.QueryRow(ctx, `SELECT tree_id, group_id, mission_id, root_mission_id, head_sequence, trimmed_sequence FROM groups
+			WHERE group_id = $1 FOR NO KEY UPDATE`, groupID).Scan(&g.TreeID, &g.GroupID, &g.MissionID, &g.RootMissionID,
+			&g.HeadSequence, &g.TrimmedSequence)
 		if err != nil {
 			return err
 		}
 		g.State = groups.New()
 		g.State.TreeID = g.RootMissionID
 		b := &Batch{}
+		// from is where the fold begins: only a Group whose archived Events are gone
+		// begins at its stored state.
+		from := int64(0)
 		for {
-			rows, err := tx.Query(ctx, sqlPage, g.TreeID, g.GroupID, g.State.Head, MaxPage)
-			if err != nil {
-				return err
+			page, err := readPage(ctx, tx, sqlWholePage, g.TreeID, g.GroupID, g.State.Head, MaxPage)
+			if errors.Is(err, ErrTrimmed) && from == 0 {
+				if from, err = restore(ctx, tx, g); err != nil {
+					return err
+				}
+				continue
 			}
-			page, err := scanEvents(rows, g.GroupID)
 			if err != nil {
 				return err
 			}
@@ -120,15 +128,43 @@ func (s *Store) RebuildGroup(ctx context.Context, groupID string) error {
 			return err
 		}
 		b.Timers = []Timer{{TreeID: g.TreeID, GroupID: g.GroupID, DueAt: NextDue(g.State)}}
+		if g.TrimmedSequence > 0 {
+			// The stored state of a trimmed Group must not be missing for a moment.
+			snap, err := g.Dump(time.Now().UTC())
+			if err != nil {
+				return err
+			}
+			b.Snapshots = []Snapshot{snap}
+		}
 		var q pgx.Batch
-		for _, name := range append(tableNames(), "policy_log", "group_timers", "snapshots") {
+		for _, name := range append(tableNames(), "group_timers", "snapshots") {
 			q.Queue("DELETE FROM "+name+" WHERE tree_id = $1 AND group_id = $2", g.TreeID, g.GroupID)
 		}
+		q.Queue("DELETE FROM policy_log WHERE tree_id = $1 AND group_id = $2 AND sequence > $3", g.TreeID, g.GroupID, from)
 		b.queuePolicy(&q)
 		b.Rows.queue(&q)
 		b.queueTimers(&q)
+		b.queueSnapshots(&q)
 		return tx.SendBatch(ctx, &q).Close()
 	})
+}
+
+// restore begins a fold at the stored state.
+func restore(ctx context.Context, q Querier, g *Group) (at int64, err error) {
+	var dump []byte
+	err = q.QueryRow(ctx, "SELECT state FROM snapshots WHERE tree_id = $1 AND group_id = $2 AND format = $3",
+		g.TreeID, g.GroupID, SnapshotFormat).Scan(&dump)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return 0, ErrTrimmed
+	}
+	if err != nil {
+		return 0, err
+	}
+	if g.State, err = groups.ParseState(dump); err != nil {
+		return 0, err
+	}
+	g.State.TreeID = g.RootMissionID
+	return g.State.Head, nil
 }
 
 func tableNames() []string {

@@ -31,7 +31,7 @@ func (s *Store) attempt(conn *pgxpool.Conn, b *Batch) *Attempt {
 	case len(b.Events) > 0:
 		ev := &b.Events[0]
 		id, _ := uuidBytes(ev.EventID)
-		a.witness = exists("SELECT FROM events WHERE tree_id = $1 AND group_id = $2 AND sequence = $3 AND event_id = $4",
+		a.witness = exists("SELECT FROM event_log WHERE tree_id = $1 AND group_id = $2 AND sequence = $3 AND event_id = $4",
 			ev.TreeID, ev.GroupID, ev.Sequence, id)
 	case len(b.OrgEvents) > 0:
 		id, _ := uuidBytes(b.OrgEvents[0].EventID)

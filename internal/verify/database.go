@@ -31,6 +31,9 @@ type verifier struct {
 	report *Report
 	// hidden holds the ids of Events that the actor of their Command could not see.
 	hidden map[string]bool
+	// gone holds, per trimmed Group whose archived Events are not in the database
+	// any more, the ids that its signed snapshot names, the first Event's first.
+	gone map[string][]string
 }
 
 // Database verifies a database. The error is about reaching or reading it; what
@@ -56,7 +59,7 @@ func Database(ctx context.Context, pool *pgxpool.Pool, options Options) (*Report
 	if err != nil {
 		return nil, fmt.Errorf("registry evidence: %w", err)
 	}
-	v := &verifier{tx: tx, view: view, report: &Report{OrganizationID: view.OrganizationID}, hidden: map[string]bool{}}
+	v := &verifier{tx: tx, view: view, report: &Report{OrganizationID: view.OrganizationID}, hidden: map[string]bool{}, gone: map[string][]string{}}
 	for _, id := range groupIDs {
 		if err := v.group(ctx, id); err != nil {
 			return nil, fmt.Errorf("group %s: %w", id, err)
@@ -245,7 +248,7 @@ func (v *verifier) admissions(ctx context.Context) error {
 
 // links are conditions between tables that no foreign key states.
 var links = []struct{ subject, problem, sql string }{
-	{"receipts", "an Event names a Command that has no receipt", `SELECT e.group_id, e.sequence FROM events e
+	{"receipts", "an Event names a Command that has no receipt", `SELECT e.group_id, e.sequence FROM event_log e
 		WHERE e.command_hash IS NOT NULL AND NOT EXISTS (SELECT FROM receipts r WHERE r.signing_hash = e.command_hash)`},
 	{"receipts", "an Organization Event names a Command that has no receipt", `SELECT '', e.ordinal FROM org_events e
 		WHERE e.command_hash IS NOT NULL AND NOT EXISTS (SELECT FROM receipts r WHERE r.signing_hash = e.command_hash)`},
@@ -253,15 +256,23 @@ var links = []struct{ subject, problem, sql string }{
 		LEFT JOIN groups g ON g.group_id = r.group_id WHERE r.tree_id IS DISTINCT FROM g.tree_id`},
 	{"blobs", "belongs to no Group", orphans("blobs")},
 	{"admissions", "one record id stands under two signing hashes", `SELECT '', 0::bigint FROM (
-			SELECT admission_id AS id, signing_hash FROM events UNION SELECT admission_id, signing_hash FROM org_events
+			SELECT admission_id AS id, signing_hash FROM event_log UNION SELECT admission_id, signing_hash FROM org_events
 			UNION SELECT admission_id, signing_hash FROM receipts UNION SELECT record_id, signing_hash FROM admissions) a
 		GROUP BY id HAVING count(*) > 1`},
 	{"admissions", "one signing hash has two record ids", `SELECT '', 0::bigint FROM (
-			SELECT admission_id AS id, signing_hash FROM events UNION SELECT admission_id, signing_hash FROM org_events
+			SELECT admission_id AS id, signing_hash FROM event_log UNION SELECT admission_id, signing_hash FROM org_events
 			UNION SELECT admission_id, signing_hash FROM receipts UNION SELECT record_id, signing_hash FROM admissions) a
 		GROUP BY signing_hash HAVING count(*) > 1`},
-	{"events", "belongs to no Group", `SELECT e.group_id, e.sequence FROM events e
+	{"events", "belongs to no Group", `SELECT e.group_id, e.sequence FROM event_log e
 		WHERE NOT EXISTS (SELECT FROM groups g WHERE g.tree_id = e.tree_id AND g.group_id = e.group_id)`},
+	{"events", "is in the online log of a Group that was trimmed further", `SELECT e.group_id, e.sequence FROM groups g
+		JOIN events e ON e.tree_id = g.tree_id AND e.group_id = g.group_id AND e.sequence <= g.trimmed_sequence WHERE g.trimmed_sequence > 0`},
+	{"archived_events", "was not trimmed from the online log", `SELECT e.group_id, e.sequence FROM archived_events e
+		JOIN groups g ON g.tree_id = e.tree_id AND g.group_id = e.group_id WHERE e.sequence > g.trimmed_sequence`},
+	{"trim_queue", "belongs to no Group", orphans("trim_queue")},
+	{"trim_queue", "the archived Group is neither trimmed nor waits for it", `SELECT m.group_id, 0::bigint FROM missions m
+		JOIN groups g ON g.tree_id = m.tree_id AND g.group_id = m.group_id WHERE m.group_state = 'archived'
+		AND g.trimmed_sequence = 0 AND NOT EXISTS (SELECT FROM trim_queue q WHERE q.group_id = m.group_id)`},
 	{"cursors", "is past the head or belongs to no Group", `SELECT c.group_id, c.sequence FROM cursors c
 		LEFT JOIN groups g ON g.tree_id = c.tree_id AND g.group_id = c.group_id WHERE c.sequence > coalesce(g.head_sequence, -1)`},
 	{"group_timers", "belongs to no Group", orphans("group_timers")},

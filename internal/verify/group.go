@@ -73,6 +73,7 @@ func (v *verifier) group(ctx context.Context, id string) error {
 	if g.due == nil && !due.IsZero() || g.due != nil && !g.due.Equal(due) {
 		v.differ(id, state.Head, "group_timers", "due_at is %v, the fold says %v", g.due, due)
 	}
+	v.archived(id, &g, state)
 	if err := v.policyLog(ctx, id, g.tree, policy); err != nil {
 		return err
 	}
@@ -114,19 +115,8 @@ func (v *verifier) root(ctx context.Context, id string, g *groupRow, state *grou
 func (v *verifier) log(ctx context.Context, id string, g *groupRow, state *groups.State,
 	policy map[int64]events.PolicyEntry, documents map[string]*trust.Verified,
 ) error {
-	if g.trimmed > 0 {
-		// The trimmed part is only as good as the snapshot that stands for it.
-		if g.snapshot == nil {
-			v.differ(id, g.trimmed, "snapshots", "the log is trimmed and has no snapshot")
-			return errStop
-		}
-		restored, err := groups.ParseState(g.snapshot)
-		if err != nil || restored.Head < g.trimmed {
-			v.differ(id, g.trimmed, "snapshots", "the snapshot does not reach the trimmed sequence (%v)", err)
-			return errStop
-		}
-		restored.TreeID = state.TreeID
-		*state = *restored
+	if err := v.trimmed(ctx, id, g, state, policy, documents); err != nil {
+		return err
 	}
 	const page = 500
 	var command acted
@@ -201,7 +191,7 @@ func (v *verifier) page(ctx context.Context, id string, g *groupRow, state *grou
 func (v *verifier) eventRows(ctx context.Context, id string, tree, after int64, limit int) ([]eventRow, error) {
 	rows, err := v.tx.Query(ctx, `SELECT sequence, event_id, kind, occurred_at, command_hash, signing_hash, admission_id,
 			admission_key_id, admission_at, admission_by, document
-		FROM events WHERE tree_id = $1 AND group_id = $2 AND sequence > $3 ORDER BY sequence LIMIT $4`,
+		FROM event_log WHERE tree_id = $1 AND group_id = $2 AND sequence > $3 ORDER BY sequence LIMIT $4`,
 		tree, id, after, limit)
 	if err != nil {
 		return nil, err

@@ -144,6 +144,7 @@ func (v *verifier) receiptEvents(ctx context.Context, group, name string, r *rec
 			var command []byte
 			err := row.Scan(&kind, &command)
 			switch {
+			case errors.Is(err, pgx.ErrNoRows) && v.isGone(ev.GroupID, ev.Sequence, ev.EventID):
 			case errors.Is(err, pgx.ErrNoRows):
 				v.differ(ev.GroupID, ev.Sequence, name, "Event %s does not exist", ev.EventID)
 			case err != nil:
@@ -159,7 +160,7 @@ func (v *verifier) receiptEvents(ctx context.Context, group, name string, r *rec
 			q.Queue("SELECT kind, command_hash FROM org_events WHERE event_id = $1::text::uuid", bare(ev.EventID)).QueryRow(check)
 			continue
 		}
-		q.Queue(`SELECT e.kind, e.command_hash FROM groups g JOIN events e ON e.tree_id = g.tree_id AND e.group_id = g.group_id
+		q.Queue(`SELECT e.kind, e.command_hash FROM groups g JOIN event_log e ON e.tree_id = g.tree_id AND e.group_id = g.group_id
 			WHERE g.group_id = $1 AND e.sequence = $2 AND e.event_id = $3::text::uuid`, ev.GroupID, ev.Sequence, bare(ev.EventID)).QueryRow(check)
 	}
 	if q.Len() == 0 {

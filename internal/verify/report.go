@@ -32,15 +32,18 @@ const MostDifferences = 1000
 
 // Report is what a verification looked at and found.
 type Report struct {
-	OrganizationID string       `json:"organizationId"`
-	Groups         int64        `json:"groups"`
-	Events         int64        `json:"events"`
-	OrgEvents      int64        `json:"organizationEvents"`
-	Receipts       int64        `json:"receipts"`
-	Documents      int64        `json:"embeddedDocuments"`
-	Admissions     int64        `json:"admissionRecords"`
-	Total          int          `json:"differences"`
-	Differences    []Difference `json:"list"`
+	OrganizationID string `json:"organizationId"`
+	Groups         int64  `json:"groups"`
+	Events         int64  `json:"events"`
+	OrgEvents      int64  `json:"organizationEvents"`
+	Receipts       int64  `json:"receipts"`
+	Documents      int64  `json:"embeddedDocuments"`
+	Admissions     int64  `json:"admissionRecords"`
+	// Trimmed counts the Events of archived Groups that are not kept any more; for
+	// them stand signed snapshots.
+	Trimmed     int64        `json:"trimmedEvents,omitempty"`
+	Total       int          `json:"differences"`
+	Differences []Difference `json:"list"`
 }
 
 // OK reports that nothing differs.
@@ -74,6 +77,11 @@ func (r *Report) WriteTo(w io.Writer) (int64, error) {
 	verdict := "nothing differs"
 	if r.Total > 0 {
 		verdict = fmt.Sprintf("%d differences", r.Total)
+	}
+	if r.Trimmed > 0 {
+		if err := line("%d Events of archived Groups are not kept any more; signed snapshots stand for them", r.Trimmed); err != nil {
+			return n, err
+		}
 	}
 	return n, line("%d Groups, %d Events, %d Organization Events, %d receipts, %d embedded documents, %d Admission Records: %s",
 		r.Groups, r.Events, r.OrgEvents, r.Receipts, r.Documents, r.Admissions, verdict)
