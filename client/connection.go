@@ -3,6 +3,8 @@ package client
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/coder/websocket"
@@ -14,7 +16,7 @@ import (
 // run keeps the session connected until it ends for good.
 func (s *Session) run(ctx context.Context, conn *websocket.Conn) {
 	defer close(s.done)
-	defer close(s.events)
+	defer s.pumps.Wait()
 	defer s.cancel()
 	for attempt := 0; ; attempt++ {
 		if conn != nil {
@@ -61,6 +63,7 @@ func (s *Session) end(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.err = err
+	close(s.closing)
 	if err == nil {
 		err = errors.New("client: the session is closed")
 	}
@@ -80,15 +83,11 @@ func (s *Session) serve(ctx context.Context, conn *websocket.Conn) error {
 	for _, w := range s.waiting {
 		pending = append(pending, w)
 	}
-	positions := make(map[string]int64, len(s.positions))
-	for group, after := range s.positions {
-		positions[group] = after
-	}
+	subs := slices.Collect(maps.Values(s.subs))
 	s.renewal = make(chan helloFrame, 1)
 	// Nothing of this connection counts before its own subscriptions do.
-	s.pending = make(map[string]string, len(positions))
-	for group := range positions {
-		s.pending[group] = "unsent"
+	for _, sub := range subs {
+		sub.reset()
 	}
 	s.mu.Unlock()
 	defer func() {
@@ -100,8 +99,8 @@ func (s *Session) serve(ctx context.Context, conn *websocket.Conn) error {
 
 	work, ctx := errgroup.WithContext(ctx)
 	work.Go(func() error {
-		for group, after := range positions {
-			if err := s.sendSubscribe(ctx, conn, group, after); err != nil {
+		for _, sub := range subs {
+			if err := sub.send(ctx, conn); err != nil {
 				return err
 			}
 		}
@@ -179,7 +178,8 @@ func (s *Session) take(ctx context.Context, conn *websocket.Conn, frame strictjs
 		if err != nil {
 			return err
 		}
-		return s.takeEvent(ctx, d)
+		s.takeEvent(d)
+		return nil
 	case "ERROR":
 		return s.takeError(ctx, conn, frame)
 	case "HELLO":
@@ -194,43 +194,34 @@ func (s *Session) take(ctx context.Context, conn *websocket.Conn, frame strictjs
 		return nil
 	case "PING":
 		if replyTo := frame.Member("replyToNonce"); replyTo.Exists() {
-			s.takePong(replyTo.Str())
+			for _, sub := range s.subscriptions() {
+				sub.takePong(replyTo.Str())
+			}
 			return nil
 		}
 		return s.sendPing(ctx, conn, nonce(), frame.Member("nonce").Str())
 	case "ACK":
-		return s.takeWatermark(frame)
+		s.takeWatermark(frame)
+		return nil
 	default:
 		return nil
 	}
 }
 
-// takeEvent answers the Command that caused the Event, and hands the Event
-// over if it is the next one of a subscribed Group.
-func (s *Session) takeEvent(ctx context.Context, d Delivery) error {
+// takeEvent answers the Command that caused the Event, and passes the Event on
+// to the Subscription of its Group.
+func (s *Session) takeEvent(d Delivery) {
 	e := d.Event
 	s.mu.Lock()
 	if w, ok := s.waiting[e.CommandHash]; ok && e.Cause.ID == w.signed.ActionID {
 		delete(s.waiting, e.CommandHash)
 		w.answer <- commandAnswer{event: e}
 	}
-	after, subscribed := s.positions[e.GroupID]
-	_, pending := s.pending[e.GroupID]
+	sub := s.subs[e.GroupID]
 	s.mu.Unlock()
-	if !subscribed || pending || e.Sequence <= after {
-		return nil
+	if sub != nil {
+		sub.takeEvent(d)
 	}
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case s.events <- d:
-	}
-	s.mu.Lock()
-	if e.Sequence > s.positions[e.GroupID] {
-		s.positions[e.GroupID] = e.Sequence
-	}
-	s.mu.Unlock()
-	return nil
 }
 
 func (s *Session) takeError(ctx context.Context, conn *websocket.Conn, frame strictjson.Value) error {
@@ -272,57 +263,41 @@ func (s *Session) takeError(ctx context.Context, conn *websocket.Conn, frame str
 	if e.Code == "BACKPRESSURE" && e.GroupID != "" {
 		return nil // the server goes on by itself when the buffer has drained
 	}
-	if e.GroupID != "" && e.Retryable {
-		// The server could not look just now. Subscribing again from the position
-		// is harmless where the subscription still stands.
-		go func() {
-			pause, _ := again(e)
-			if sleep(ctx, max(pause, s.c.opt.Retry.wait(3))) == nil {
-				s.resubscribe(ctx, conn, e.GroupID)
-			}
-		}()
-		return nil
-	}
-	if e.GroupID != "" {
-		s.mu.Lock()
-		after, subscribed := s.positions[e.GroupID]
-		if !e.Retryable {
-			delete(s.positions, e.GroupID)
-		}
-		s.mu.Unlock()
-		if pause, ok := again(e); ok && subscribed {
+	if sub := s.subscription(e.GroupID); sub != nil && sub.takeError(e) {
+		if e.Retryable {
+			// The server could not look just now. Subscribing again from the position
+			// is harmless where the subscription still stands.
 			go func() {
-				if sleep(ctx, max(pause, s.c.opt.Retry.wait(1))) == nil {
-					_ = s.sendSubscribe(ctx, conn, e.GroupID, after)
+				pause, _ := again(e)
+				if sleep(ctx, max(pause, s.c.opt.Retry.wait(3))) == nil {
+					_ = sub.send(ctx, conn) // a failure breaks the connection
 				}
 			}()
 		}
+		return nil
 	}
 	s.c.opt.Log.WarnContext(ctx, "the server refused a frame", "error", e)
 	return nil
 }
 
-func (s *Session) resubscribe(ctx context.Context, conn *websocket.Conn, groupID string) {
-	s.mu.Lock()
-	after, wanted := s.positions[groupID]
-	s.mu.Unlock()
-	if wanted {
-		_ = s.sendSubscribe(ctx, conn, groupID, after) // a failure breaks the connection
-	}
-}
-
-// takeWatermark moves positions over Events that were withheld on purpose.
-func (s *Session) takeWatermark(frame strictjson.Value) error {
+func (s *Session) subscription(groupID string) *Subscription {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.subs[groupID]
+}
+
+func (s *Session) subscriptions() []*Subscription {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.subs))
+}
+
+// takeWatermark passes over Events that were withheld on purpose.
+func (s *Session) takeWatermark(frame strictjson.Value) {
 	for _, a := range frame.Member("acknowledgements").Items() {
-		group := a.Member("groupId").Str()
-		if sequence, ok := a.Member("sequence").Int(); ok {
-			_, pending := s.pending[group]
-			if after, subscribed := s.positions[group]; subscribed && !pending && sequence > after {
-				s.positions[group] = sequence
-			}
+		sequence, ok := a.Member("sequence").Int()
+		if sub := s.subscription(a.Member("groupId").Str()); ok && sub != nil {
+			sub.takeWatermark(sequence)
 		}
 	}
-	return nil
 }

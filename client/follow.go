@@ -19,11 +19,12 @@ const maxEventLine = 8 << 20
 
 // Follow reads a Group's Events after a sequence as they are committed and
 // hands each over once, in order, to handle. It comes back after every broken
-// connection at the Event after the last one handed over. It ends with ctx,
-// with the first error of handle, or with a refusal that will not pass
-// (such as the end of the Membership).
+// connection at the Event after the last one handed over; what the log shows
+// but the stream left out is read before anything after it. It ends with ctx,
+// with the first error of handle, or with whatever waiting does not help
+// against (such as the end of the Membership, or a server that is none).
 func (c *Client) Follow(ctx context.Context, groupID string, after int64, handle func(Delivery) error) error {
-	s := &stream{groupID: groupID, after: after, handle: handle}
+	s := &stream{c: c, groupID: groupID, after: after, handle: handle, seen: newRecent()}
 	for attempt := 0; ; attempt++ {
 		before := s.after
 		err := c.followOnce(ctx, s)
@@ -33,16 +34,15 @@ func (c *Client) Follow(ctx context.Context, groupID string, after int64, handle
 		if s.err != nil {
 			return s.err
 		}
-		if code := CodeOf(err); code != "" && code != "AUTH_REQUIRED" {
-			if _, ok := again(err); !ok {
-				return err
-			}
+		asked, ok := again(err)
+		if !ok && CodeOf(err) != "AUTH_REQUIRED" {
+			return err
 		}
 		if s.after > before {
 			attempt = 0
 		}
 		c.opt.Log.DebugContext(ctx, "following again", "group", groupID, "after", s.after, "because", err)
-		if err := sleep(ctx, c.opt.Retry.wait(attempt)); err != nil {
+		if err := sleep(ctx, max(asked, c.opt.Retry.wait(attempt))); err != nil {
 			return err
 		}
 	}
@@ -50,9 +50,11 @@ func (c *Client) Follow(ctx context.Context, groupID string, after int64, handle
 
 // stream is the position of one Follow.
 type stream struct {
+	c       *Client
 	groupID string
 	after   int64
 	handle  func(Delivery) error
+	seen    *recent
 	err     error // of handle: ends Follow
 }
 
@@ -85,25 +87,27 @@ func (c *Client) followOnce(ctx context.Context, s *stream) error {
 		}
 		return err
 	}
-	return s.read(res.Body)
+	return s.read(ctx, res.Body)
 }
 
-// read takes Server-Sent Events until the stream ends. Only id, event and data
-// matter; comments are heartbeats.
-func (s *stream) read(body io.Reader) error {
+// read takes Server-Sent Events until the stream ends. Comments are heartbeats;
+// an id without data passes over what was left out on purpose.
+func (s *stream) read(ctx context.Context, body io.Reader) error {
 	lines := bufio.NewScanner(body)
 	lines.Buffer(make([]byte, 64<<10), maxEventLine)
-	var kind string
+	var kind, id string
 	var data []byte
 	for lines.Scan() {
 		line := lines.Bytes()
 		if len(line) == 0 {
 			if data != nil {
-				if err := s.take(kind, data); err != nil {
+				if err := s.take(ctx, kind, data); err != nil {
 					return err
 				}
+			} else if passed, err := strconv.ParseInt(id, 10, 64); err == nil {
+				s.after = max(s.after, passed)
 			}
-			kind, data = "", nil
+			kind, id, data = "", "", nil
 			continue
 		}
 		name, value, _ := bytes.Cut(line, []byte(":"))
@@ -111,6 +115,8 @@ func (s *stream) read(body io.Reader) error {
 		switch string(name) {
 		case "event":
 			kind = string(value)
+		case "id":
+			id = string(value)
 		case "data":
 			data = bytes.Clone(value)
 		}
@@ -121,7 +127,7 @@ func (s *stream) read(body io.Reader) error {
 	return &unreachable{io.ErrUnexpectedEOF}
 }
 
-func (s *stream) take(kind string, data []byte) error {
+func (s *stream) take(ctx context.Context, kind string, data []byte) error {
 	if kind == "error" {
 		e, err := readError(data)
 		if err != nil {
@@ -138,12 +144,43 @@ func (s *stream) take(kind string, data []byte) error {
 		return err
 	}
 	if d.Event.Sequence <= s.after {
-		return nil
+		return s.seen.repeated(d.Event.Sequence, d.Event.EventID)
 	}
+	if err := s.fill(ctx, d.Event.Sequence); err != nil {
+		return err
+	}
+	return s.hand(d)
+}
+
+// fill reads what the log shows before a sequence and the stream did not bring.
+func (s *stream) fill(ctx context.Context, before int64) error {
+	for position := s.after; position+1 < before; {
+		page, next, err := s.c.Events(ctx, s.groupID, position, int(min(before-position-1, 500)))
+		if err != nil {
+			return err
+		}
+		for _, d := range page {
+			if d.Event.Sequence >= before {
+				return nil
+			}
+			if err := s.hand(d); err != nil {
+				return err
+			}
+		}
+		if len(page) == 0 || next <= position {
+			return nil
+		}
+		position = next
+	}
+	return nil
+}
+
+func (s *stream) hand(d Delivery) error {
 	if err := s.handle(d); err != nil {
 		s.err = err
 		return err
 	}
+	s.seen.add(d.Event.Sequence, d.Event.EventID)
 	s.after = d.Event.Sequence
 	return nil
 }

@@ -2,53 +2,9 @@ package client
 
 import (
 	"context"
-	"maps"
 
 	"github.com/coder/websocket"
 )
-
-// Subscribe asks for a Group's Events after a sequence. They arrive on Events.
-func (s *Session) Subscribe(ctx context.Context, groupID string, after int64) error {
-	s.mu.Lock()
-	s.positions[groupID] = after
-	conn := s.conn
-	s.mu.Unlock()
-	if conn == nil {
-		return nil // the next connection subscribes
-	}
-	return s.sendSubscribe(ctx, conn, groupID, after)
-}
-
-// sendSubscribe puts a PING before the SUBSCRIBE. The server answers a Command
-// of a Group that is not subscribed with its Event at once, ahead of the Events
-// before it; up to the PING's answer such an Event may arrive, and must not be
-// taken for the subscription's next one.
-func (s *Session) sendSubscribe(ctx context.Context, conn *websocket.Conn, groupID string, after int64) error {
-	barrier := nonce()
-	s.mu.Lock()
-	s.pending[groupID] = barrier
-	s.mu.Unlock()
-	s.sending.Lock()
-	defer s.sending.Unlock()
-	if err := s.sendPing(ctx, conn, barrier, ""); err != nil {
-		return err
-	}
-	return send(ctx, conn, map[string]any{
-		"protocolVersion": "0.1", "frameId": NewID(), "frameType": "SUBSCRIBE", "subscriptionId": NewID(),
-		"groups": []map[string]any{{"groupId": groupID, "afterSequence": after}},
-	})
-}
-
-// takePong ends what waited for the answer to a PING.
-func (s *Session) takePong(replyTo string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for group, barrier := range s.pending {
-		if barrier == replyTo {
-			delete(s.pending, group)
-		}
-	}
-}
 
 func (s *Session) sendPing(ctx context.Context, conn *websocket.Conn, own, replyTo string) error {
 	frame := map[string]any{
@@ -111,11 +67,14 @@ func (s *Session) Command(ctx context.Context, cmd Command, payload any) (*Event
 	}
 }
 
-// Positions are the last sequences handed over per Group.
+// Positions are the last sequences handed over or passed, per Group that is
+// subscribed.
 func (s *Session) Positions() map[string]int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return maps.Clone(s.positions)
+	positions := map[string]int64{}
+	for _, sub := range s.subscriptions() {
+		positions[sub.groupID] = sub.Position()
+	}
+	return positions
 }
 
 // connection waits until the session is connected.
@@ -139,7 +98,7 @@ func (s *Session) connection(ctx context.Context) (*websocket.Conn, error) {
 
 func (s *Session) ended() bool {
 	select {
-	case <-s.done:
+	case <-s.closing:
 		return true
 	default:
 		return false

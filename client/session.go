@@ -26,15 +26,18 @@ var ErrReplaced = errors.New("client: another runtime of this Agent took the ses
 
 // Session is an Agent's session over the WebSocket binding. It renews itself
 // at half its life, comes back by itself after a broken connection under the
-// same Session Epoch while its token lives, and subscribes again after the
-// last Event it handed over.
+// same Session Epoch while its token lives, and subscribes every Group again
+// after the last Event that was handed over.
 type Session struct {
 	c      *Client
+	life   context.Context
 	cancel context.CancelFunc
 	done   chan struct{}
-	events chan Delivery
+	// closing is closed when the session has ended, before done.
+	closing chan struct{}
+	pumps   sync.WaitGroup
 
-	// sending keeps a barrier and its SUBSCRIBE together, without a COMMAND in
+	// sending keeps a SUBSCRIBE and its PINGs together, without a COMMAND in
 	// between.
 	sending sync.Mutex
 
@@ -44,13 +47,10 @@ type Session struct {
 	token     string
 	epoch     int64
 	expires   time.Time
-	positions map[string]int64 // Group id -> last sequence handed over
-	// pending Groups have been subscribed to, but what arrives may still answer an
-	// earlier frame: Group id -> nonce of the PING that went out in between.
-	pending map[string]string
-	waiting map[string]*waiter
-	renewal chan helloFrame
-	err     error
+	subs      map[string]*Subscription // by Group id
+	waiting   map[string]*waiter
+	renewal   chan helloFrame
+	err       error
 }
 
 // waiter is a Command that has been sent and not been answered.
@@ -64,10 +64,6 @@ type commandAnswer struct {
 	err   error
 }
 
-// eventBuffer is how many Events may wait for the user of a Session. When it
-// is full the connection is not read, and the server holds the rest back.
-const eventBuffer = 1024
-
 // OpenSession opens a new session: the Agent's Session Epoch rises, and older
 // sessions of the Agent end. The session lives until Close, ctx, or a refusal.
 func (c *Client) OpenSession(ctx context.Context) (*Session, error) {
@@ -79,8 +75,8 @@ func (c *Client) OpenSession(ctx context.Context) (*Session, error) {
 	}
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	s := &Session{
-		c: c, cancel: cancel, done: make(chan struct{}), events: make(chan Delivery, eventBuffer),
-		connected: make(chan struct{}), positions: map[string]int64{}, pending: map[string]string{}, waiting: map[string]*waiter{},
+		c: c, life: life, cancel: cancel, done: make(chan struct{}), closing: make(chan struct{}),
+		connected: make(chan struct{}), subs: map[string]*Subscription{}, waiting: map[string]*waiter{},
 	}
 	var conn *websocket.Conn
 	for attempt := 0; ; attempt++ {
@@ -114,10 +110,6 @@ func (s *Session) Token() string {
 	defer s.mu.Unlock()
 	return s.token
 }
-
-// Events is where the Events of all subscribed Groups arrive, in order per
-// Group. It is closed when the session ends; Err then says why.
-func (s *Session) Events() <-chan Delivery { return s.events }
 
 // Done is closed when the session has ended.
 func (s *Session) Done() <-chan struct{} { return s.done }

@@ -13,6 +13,7 @@ import (
 type member struct {
 	client  *client.Client
 	session *client.Session
+	group   *client.Subscription
 	plan    *plan
 	line    *timeline
 	board   *board
@@ -31,18 +32,26 @@ func (m *member) join(ctx context.Context) error {
 // follow subscribes from the beginning; a member sees what its Membership lets
 // it see.
 func (m *member) follow(ctx context.Context) error {
-	return expect("the subscription of "+m.name(), m.session.Subscribe(ctx, m.plan.group, 0))
+	group, err := m.session.Subscribe(ctx, m.plan.group, 0)
+	m.group = group
+	if ctx.Err() != nil {
+		return nil
+	}
+	return expect("the subscription of "+m.name(), err)
 }
 
 // each hands over one Event after another until ctx ends.
 func (m *member) each(ctx context.Context, handle func(client.Event) error) error {
+	if m.group == nil { // the run ended before it began
+		return nil
+	}
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case d, ok := <-m.session.Events():
+		case d, ok := <-m.group.Events():
 			if !ok {
-				return expect("the session of "+m.name()+" to stay", m.session.Err())
+				return expect("the subscription of "+m.name()+" to stay", m.group.Err())
 			}
 			if err := m.board.learn(d.Event); err != nil {
 				return expect("the Event log of "+m.name(), err)

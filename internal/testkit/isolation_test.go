@@ -170,7 +170,8 @@ func TestClientResumesThroughBrokenConnections(t *testing.T) {
 	}
 	defer session.Close()
 	epoch := session.Epoch()
-	if err := session.Subscribe(t.Context(), m.GroupID, 0); err != nil {
+	sub, err := session.Subscribe(t.Context(), m.GroupID, 0)
+	if err != nil {
 		t.Fatal(err)
 	}
 	const messages = 60
@@ -190,9 +191,9 @@ func TestClientResumesThroughBrokenConnections(t *testing.T) {
 	ids := map[string]bool{}
 	for want := int64(1); want <= messages+2; want++ {
 		select {
-		case d, ok := <-session.Events():
+		case d, ok := <-sub.Events():
 			if !ok {
-				t.Fatalf("the session ended: %v", session.Err())
+				t.Fatalf("the Subscription ended: %v", sub.Err())
 			}
 			if d.Event.Sequence != want || ids[d.Event.EventID] {
 				t.Fatalf("Event %d, want %d", d.Event.Sequence, want)
