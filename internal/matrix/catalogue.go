@@ -1,6 +1,7 @@
 package matrix
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/missionweave/server/internal/groups"
@@ -69,7 +70,25 @@ func (r row) cases() []string {
 			}
 		}
 	}
-	return append(out, r.negatives...)
+	out = append(out, r.negatives...)
+	if r.ofAgents() {
+		return append(out, "OK accepted over WebSocket", "SVF refused over WebSocket")
+	}
+	return append(out, "AF refused over WebSocket")
+}
+
+// ofAgents reports that an Agent can issue the kind in some capacity. What only
+// humans and services issue is refused on every connection, for a connection is
+// one Agent's.
+func (r row) ofAgents() bool {
+	return r.has(groups.CapacityCoordinator, groups.CapacityDelegate, groups.CapacityWorker, groups.CapacityMember,
+		groups.CapacitySelf, groups.CapacityMissionOwner)
+}
+
+// has reports that the kind lists one of the capacities.
+func (r row) has(capacities ...groups.Capacity) bool {
+	k, _ := groups.KindOf(r.kind)
+	return slices.ContainsFunc(k.Capacities, func(c groups.CapacityRow) bool { return slices.Contains(capacities, c.Capacity) })
 }
 
 // applies drops the cases of a set that a kind cannot have by its row in the
@@ -80,17 +99,7 @@ func (r row) applies(set byte, c string) bool {
 	if !ok {
 		return true
 	}
-	has := func(capacity ...groups.Capacity) bool {
-		for _, row := range k.Capacities {
-			for _, c := range capacity {
-				if row.Capacity == c {
-					return true
-				}
-			}
-		}
-		return false
-	}
-	agents := has(groups.CapacityCoordinator, groups.CapacityDelegate, groups.CapacityWorker, groups.CapacityMember)
+	agents := r.has(groups.CapacityCoordinator, groups.CapacityDelegate, groups.CapacityWorker, groups.CapacityMember)
 	switch name := caseName(c); {
 	case name == "resend after session change":
 		return agents

@@ -102,6 +102,34 @@ func (p *play) refusal(c string, a *attempt) (strictjson.Value, error) {
 	return checkRefusal(got, code, reason)
 }
 
+// refuseOver is refuse over the connection of an Agent.
+func (p *play) refuseOver(name string, k *socket, a *attempt) {
+	c := p.find(name)
+	if _, ok := a.env["actionId"]; !ok {
+		a.env["actionId"] = p.actionID
+	}
+	b, err := a.sign()
+	p.must(err)
+	got, err := p.overSocket(p.ctx, k, b)
+	if err == nil {
+		code, reason := expectation(c)
+		_, err = checkRefusal(got, code, reason)
+	}
+	p.settle(name, err)
+}
+
+// framed plays a refusal over WebSocket: a Command whose payload is at fault over
+// the Agent's own connection, or any Command of a kind that is not for Agents.
+func (p *play) framed(make maker) {
+	a := make()
+	switch {
+	case !p.row.ofAgents():
+		p.refuseOver("refused over WebSocket", p.reviewer.session, a)
+	case a.who.agent() && a.who.session != nil:
+		p.refuseOver("refused over WebSocket", a.who.session, a.with("unheardOf", 1))
+	}
+}
+
 // checkRefusal holds an answer against a code and, if it is not empty, a reason.
 func checkRefusal(got answer, code protocol.Code, reason string) (strictjson.Value, error) {
 	v, err := got.value()
@@ -158,7 +186,20 @@ func (p *play) accept(name string, a *attempt) strictjson.Value {
 			a.env["expectedRevision"] = *p.exact
 		}
 	}
-	b, got := p.send(a)
+	send := p.send
+	if !first {
+		send = p.carry
+	}
+	b, got := send(a)
+	if name := "exact"; first && p.exact != nil && got.status == http.StatusConflict && p.asks(name) {
+		// A timer may have written in between; the error says where it stands now.
+		if v, err := got.value(); err == nil && v.Member("code").Str() == string(protocol.CodeRevisionConflict) {
+			if current, ok := v.Member("currentRevision").Int(); ok {
+				a.env["expectedRevision"] = current
+				b, got = send(a)
+			}
+		}
+	}
 	receipt, err := got.value()
 	if err != nil || got.status != http.StatusCreated {
 		p.failed(c, "%d %s", got.status, got.body)
@@ -184,16 +225,53 @@ func (p *play) send(a *attempt) ([]byte, answer) {
 	return b, got
 }
 
+// carry sends what should be accepted: an Agent's Command over its connection,
+// everything else over REST, so that both doors are used.
+func (p *play) carry(a *attempt) ([]byte, answer) {
+	if !a.who.agent() || a.who.session == nil {
+		return p.send(a)
+	}
+	b, err := a.sign()
+	p.must(err)
+	got, err := p.overSocket(p.ctx, a.who.session, b)
+	p.must(err)
+	if got.status == http.StatusCreated {
+		p.run.pass(a.env["kind"].(string) + ": OK accepted over WebSocket")
+	}
+	return b, got
+}
+
 // accepted notes a Command for the causes of its Events and reads them.
 func (p *play) accepted(a *attempt, receipt strictjson.Value) {
-	p.sent(a.env["actionId"].(string), a.env["kind"].(string))
+	action := a.env["actionId"].(string)
+	p.sent(action, a.env["kind"].(string))
 	p.run.receipt(receipt)
-	if p.scene != nil {
-		for _, g := range p.groups {
-			_, err := g.sync(p.ctx)
-			p.must(err)
+	if p.scene == nil {
+		return
+	}
+	told := map[string]bool{}
+	for _, ref := range receipt.Member("events").Items() {
+		told[ref.Member("eventId").Str()] = true
+	}
+	for _, g := range p.groups {
+		added, err := g.sync(p.ctx)
+		p.must(err)
+		if g.id != a.env["groupId"] {
+			continue
+		}
+		for _, e := range added {
+			if e.Cause.ID == action && e.Actor == a.who.Principal() && !told[e.EventID] && p.readsAll(g, a.who) {
+				p.failed("answer", "the answer to %s does not name %s", a.env["kind"], e.Kind)
+			}
 		}
 	}
+}
+
+// readsAll reports that an actor reads every Event of a Group, as far as its own
+// Membership goes.
+func (p *play) readsAll(g *group, who *actor) bool {
+	m, ok := g.state.Member(who.Principal())
+	return !ok || m.State == "active" && m.VisibilityStartSequence <= 1
 }
 
 // do sends a Command that only sets the stage.
@@ -201,7 +279,7 @@ func (p *play) do(a *attempt) strictjson.Value {
 	if _, ok := a.env["actionId"]; !ok {
 		a.env["actionId"] = client.NewID()
 	}
-	_, got := p.send(a)
+	_, got := p.carry(a)
 	receipt, err := got.value()
 	p.must(err)
 	if got.status != http.StatusCreated {

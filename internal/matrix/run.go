@@ -260,7 +260,7 @@ func (r *run) report(wanted func(string) bool) *Report {
 		for _, name := range row.positives {
 			c := row.kind + ": positive " + name
 			switch {
-			case r.bad[c] || r.bad[row.kind+": stage"] || r.bad[row.kind+": fold"]:
+			case r.bad[c] || r.bad[row.kind+": stage"] || r.bad[row.kind+": fold"] || r.bad[row.kind+": answer"]:
 				broken[row.kind] = true
 			case !r.ok[c]:
 				all = false

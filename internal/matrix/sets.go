@@ -86,6 +86,7 @@ func (p *play) setX(make maker) {
 		return bytes.Replace(b, []byte(`"payload":{`), []byte(`"payload":{"beyond":1e400,`), 1)
 	}))
 	p.refuse("unknown payload member", make().with("unheardOf", 1))
+	p.framed(make)
 
 	shape := p.kindRow().Shape
 	names, required := shape.MemberNames()
@@ -257,6 +258,7 @@ func (p *play) setS(make maker) {
 	revoked, err := p.revokedAgent(p.ctx)
 	p.must(err)
 	p.refuse("revoked card", p.by(revoked, make()))
+	p.refuseOver("foreign WebSocket", p.reviewer.session, make())
 	p.run.later(func() { p.expired(make) })
 }
 
@@ -417,7 +419,7 @@ func (p *play) secondSession(build maker) {
 	}
 	old := who.sessionEpoch()
 	who.session.Close()
-	session, err := who.OpenSession(p.ctx)
+	session, err := p.openSocket(p.ctx, who.Identity())
 	p.must(err)
 	who.session = session
 	_, err = p.sync(p.ctx)

@@ -43,7 +43,7 @@ type stand struct {
 // actor is a Principal with its client and, for an Agent, its session.
 type actor struct {
 	*client.Client
-	session *client.Session
+	session *socket
 	// epoch is the Session Epoch of an Agent without a living session.
 	epoch int64
 }
@@ -162,7 +162,7 @@ func (s *stand) newAgent(ctx context.Context, name string, edit ...func(*client.
 	if err != nil {
 		return nil, err
 	}
-	session, err := c.OpenSession(ctx)
+	session, err := s.openSocket(ctx, identity)
 	if err != nil {
 		return nil, fmt.Errorf("session of %s: %w", name, err)
 	}
