@@ -38,7 +38,7 @@ type Subscription struct {
 	// The last SUBSCRIBE: what arrives before its barrier was answered may still
 	// answer an earlier frame; what arrives before its echo is replay.
 	frameID, barrier, echo string
-	settled                bool // confirmed is closed
+	settled                bool // confirmed is closed, or never will be
 }
 
 // Subscribe asks for a Group's Events after a sequence and waits for the
@@ -233,8 +233,12 @@ func (u *Subscription) takePong(replyTo string) {
 func (u *Subscription) takeError(e *Error) bool {
 	u.mu.Lock()
 	mine := e.RelatedFrameID == "" || e.RelatedFrameID == u.frameID
+	ends := mine && !e.Retryable
+	if ends {
+		u.settled = true // what comes after a refusal confirms nothing
+	}
 	u.mu.Unlock()
-	if mine && !e.Retryable {
+	if ends {
 		u.inbox.put(entry{end: e})
 	}
 	return mine
