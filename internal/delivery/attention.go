@@ -16,7 +16,7 @@ func (f *Feed) attend(ctx context.Context, visible []events.StoredEvent) ([]even
 	if f.request.Attention == nil {
 		return visible, nil
 	}
-	out := visible[:0]
+	out := make([]events.StoredEvent, 0, len(visible)) // visible is shared with other readers
 	for _, e := range visible {
 		wanted := e.Sequence <= f.liveAfter
 		if !wanted {

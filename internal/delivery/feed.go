@@ -24,6 +24,10 @@ import (
 type Log interface {
 	Watch(groupID string) (wake <-chan struct{}, cancel func())
 	Read(ctx context.Context, groupID string, after int64, limit int) ([]events.StoredEvent, error)
+	// AccessUnchanged tells that nobody's access has changed after a sequence, and
+	// Unredacted that nothing from a sequence on was redacted. False is always safe.
+	AccessUnchanged(groupID string, after int64) bool
+	Unredacted(groupID string, from int64) bool
 }
 
 // Source is what Feeds read from.
@@ -36,8 +40,13 @@ type Source struct {
 // over in one Page.
 const pageSize = 128
 
-// retryPause is how long a Feed waits after the database did not answer.
-const retryPause = 500 * time.Millisecond
+// retryPause is how long a Feed waits after the database did not answer, and
+// answerWithin how long the database may take: a connection that nobody answers
+// on must not hold a Feed for ever.
+const (
+	retryPause   = 500 * time.Millisecond
+	answerWithin = 5 * time.Second
+)
 
 // Request says what a Feed reads.
 type Request struct {
@@ -61,6 +70,8 @@ type Feed struct {
 	access  *views.Access
 	wake    <-chan struct{}
 	cancel  func()
+	// stirred tells that a wake-up was taken and nothing read since.
+	stirred bool
 	// position is the last sequence that was judged; replay ends at liveAfter.
 	position, liveAfter int64
 	stale               bool
@@ -78,6 +89,10 @@ type Page struct {
 	Withheld bool
 	// End, when set, is why nothing comes after Events.
 	End *protocol.Error
+	// Cut, beside End, tells that the reader has lost its access while Events that
+	// it was still allowed to see when they were read may wait to be sent: those
+	// must not be sent any more.
+	Cut bool
 }
 
 // Open begins a Feed. Errors: as views.Enter; PROTOCOL_VIOLATION for a position
@@ -94,7 +109,7 @@ func Open(ctx context.Context, source Source, request Request) (*Feed, *protocol
 		case request.After > access.Head:
 			err = protocol.NewError(protocol.CodeProtocolViolation, "after_the_head")
 		case max(request.After, access.From-1) < access.Trimmed:
-			err = protocol.NewError(protocol.CodeCursorTooOld, "")
+			err = source.Views.CursorTooOld(ctx, access)
 		}
 	}
 	if err != nil {
@@ -114,6 +129,24 @@ func (f *Feed) Start() int64 { return f.position }
 // LiveAfter is the head at the beginning: Events up to it are replay.
 func (f *Feed) LiveAfter() int64 { return f.liveAfter }
 
+// Grown gets a value when the log has grown; whoever takes it calls Outdated.
+func (f *Feed) Grown() <-chan struct{} { return f.wake }
+
+// Outdated tells, after a value from Grown, that the reader's access may have
+// changed since the last Page: what is not sent of it must be asked for again.
+func (f *Feed) Outdated() bool {
+	f.stirred = true
+	return !f.source.Log.AccessUnchanged(f.request.GroupID, max(f.position, f.access.Head))
+}
+
+// Rewind goes back to a position, from where Next begins with a new look at what
+// the reader may see.
+func (f *Feed) Rewind(position int64) {
+	if !f.ended {
+		f.position, f.stale = min(position, f.position), true
+	}
+}
+
 // Next waits for the next Page: one with Events, one that left something out, or
 // the last one. The error is the context's.
 func (f *Feed) Next(ctx context.Context) (Page, error) {
@@ -125,7 +158,9 @@ func (f *Feed) Next(ctx context.Context) (Page, error) {
 			<-ctx.Done()
 			return Page{}, ctx.Err()
 		}
-		page, waiting, err := f.step(ctx)
+		limited, cancel := context.WithTimeout(ctx, answerWithin)
+		page, waiting, err := f.step(limited)
+		cancel()
 		if err != nil {
 			if err := pause(ctx, retryPause); err != nil {
 				return Page{}, err
@@ -146,6 +181,7 @@ func (f *Feed) Next(ctx context.Context) (Page, error) {
 
 // step judges one piece of the log. waiting tells that there is none.
 func (f *Feed) step(ctx context.Context) (page Page, waiting bool, err error) {
+	entered := f.stale
 	if f.stale {
 		access, refusal := f.source.Views.Enter(ctx, f.request.Reader, f.request.GroupID)
 		switch {
@@ -161,7 +197,7 @@ func (f *Feed) step(ctx context.Context) (page Page, waiting bool, err error) {
 	raw, err := f.source.Log.Read(ctx, f.request.GroupID, f.position, pageSize)
 	if errors.Is(err, events.ErrTrimmed) {
 		f.ended = true
-		return Page{Through: f.position, End: protocol.NewError(protocol.CodeCursorTooOld, "").WithGroup(f.request.GroupID)}, false, nil
+		return Page{Through: f.position, End: f.source.Views.CursorTooOld(ctx, f.access).WithGroup(f.request.GroupID)}, false, nil
 	}
 	if err != nil {
 		return Page{}, false, err //nolint:wrapcheck // only retried
@@ -169,19 +205,23 @@ func (f *Feed) step(ctx context.Context) (page Page, waiting bool, err error) {
 	if len(raw) == 0 {
 		return Page{}, true, nil
 	}
-	// Replay may take long, and what the reader may see may change beside it.
-	f.stale = raw[len(raw)-1].Sequence < f.liveAfter
 	ending := false
-	for i, e := range raw {
-		if views.ChangesAccess(e, f.access) {
-			raw, f.stale, ending = raw[:i+1], true, views.Ended(e, f.request.Reader)
+	for i := range raw {
+		// What happened before the reader entered is part of what it was let in by.
+		if raw[i].Sequence > f.access.Head && views.ChangesAccess(raw[i], f.access) {
+			raw, f.stale, ending = raw[:i+1], true, views.Ended(raw[i], f.request.Reader)
 			break
 		}
 	}
-	visible, err := f.source.Views.Visible(ctx, f.access, raw)
+	// A reader that is behind may have lost its access further on in the log.
+	if known := max(raw[len(raw)-1].Sequence, f.access.Head); !entered && !ending && !f.source.Log.AccessUnchanged(f.request.GroupID, known) {
+		f.stale = true
+		return Page{}, false, nil
+	}
+	visible, err := f.visible(ctx, raw)
 	if err != nil {
 		f.stale = true
-		return Page{}, false, err //nolint:wrapcheck // only retried
+		return Page{}, false, err
 	}
 	wanted, err := f.attend(ctx, visible)
 	if err != nil {
@@ -197,12 +237,28 @@ func (f *Feed) step(ctx context.Context) (page Page, waiting bool, err error) {
 	return page, false, nil
 }
 
+// visible keeps what the reader may see. At the end of the log no query is
+// needed as a rule: what is there has not been redacted.
+func (f *Feed) visible(ctx context.Context, raw []events.StoredEvent) ([]events.StoredEvent, error) {
+	if f.access.Redacted || f.source.Log.Unredacted(f.request.GroupID, raw[0].Sequence) {
+		return f.access.Shows(raw, nil), nil
+	}
+	return f.source.Views.Visible(ctx, f.access, raw) //nolint:wrapcheck // only retried
+}
+
 // lastWords ends a Feed whose reader may see nothing more, except the Event that
 // ended its Membership, which lies ahead in the log (COMMANDS.md 3.7).
 func (f *Feed) lastWords(ctx context.Context, refusal *protocol.Error) (Page, error) {
-	page := Page{Through: f.position, End: refusal.WithGroup(f.request.GroupID)}
+	page := Page{Through: f.position, End: refusal.WithGroup(f.request.GroupID), Cut: true}
 	for after := f.position; refusal.Code == protocol.CodeMembershipRequired; {
 		raw, err := f.source.Log.Read(ctx, f.request.GroupID, after, pageSize)
+		if errors.Is(err, events.ErrTrimmed) && page.Through == f.position {
+			// Archival ends Memberships, and those Events are never trimmed.
+			if after, err = f.source.Views.Trimmed(ctx, f.access); err == nil {
+				page.Through = after
+				continue
+			}
+		}
 		if err != nil {
 			return Page{}, err //nolint:wrapcheck // only retried
 		}
@@ -222,6 +278,10 @@ func (f *Feed) lastWords(ctx context.Context, refusal *protocol.Error) (Page, er
 
 // sleep waits until the log has grown, or until a provisional Membership lapses.
 func (f *Feed) sleep(ctx context.Context) error {
+	if f.stirred {
+		f.stirred = false
+		return nil
+	}
 	var lapse <-chan time.Time
 	if !f.access.Until.IsZero() {
 		t := time.NewTimer(time.Until(f.access.Until))

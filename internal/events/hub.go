@@ -2,6 +2,7 @@ package events
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,6 +19,10 @@ type HubOptions struct {
 	// NATS is connected, default 2 s; PollAlone is the same without NATS,
 	// default 100 ms.
 	PollEvery, PollAlone time.Duration
+	// Verify tells whether an Event that came over NATS carries the Authority's
+	// signature; such Events are handed on without asking the database. Nil lets
+	// messages wake only.
+	Verify func(document []byte) (StoredEvent, bool)
 }
 
 // Hub wakes the local readers of a Group when its log has grown, and gives them
@@ -25,7 +30,8 @@ type HubOptions struct {
 //
 // A wake-up is a hint and may be missing or superfluous: it comes from a commit
 // of this process, from a NATS message of another one, or from polling. What is
-// read comes from PostgreSQL or was committed by this process.
+// read comes from PostgreSQL, was committed by this process, or came over NATS
+// with the Authority's signature and follows what is known without a gap.
 type Hub struct {
 	store   *Store
 	options HubOptions
@@ -37,6 +43,7 @@ type Hub struct {
 	poll   chan struct{}
 	wakes  atomic.Int64
 	misses atomic.Int64
+	heard  atomic.Int64
 }
 
 // watched is a Group with at least one reader.
@@ -49,6 +56,9 @@ type watched struct {
 	// tail are consecutive Events, the last of them at most head.
 	tail  []StoredEvent
 	bytes int
+	// redaction and access are the last sequences of the tail, now or earlier, at
+	// which a Message was redacted and at which somebody's access may have changed.
+	redaction, access int64
 	// loading is closed when the read that runs now has ended.
 	loading chan struct{}
 }
@@ -87,8 +97,29 @@ func (h *Hub) subscribe(groupID string, w *watched) {
 	}
 	// A failed subscription leaves the Group to polling.
 	w.sub, _ = conn.Subscribe(Subject(groupID), func(m *nats.Msg) {
-		h.Heard(groupID, sequenceOf(m))
+		sequence := sequenceOf(m)
+		if h.options.Verify != nil && h.follows(groupID, sequence) {
+			if e, ok := h.options.Verify(m.Data); ok && e.GroupID == groupID && e.Sequence == sequence {
+				h.heard.Add(1)
+				h.Committed(groupID, []StoredEvent{e})
+				return
+			}
+		}
+		h.Heard(groupID, sequence)
 	})
+}
+
+// follows tells whether an Event is the one after what is known of a Group: only
+// then are its bytes of use.
+func (h *Hub) follows(groupID string, sequence int64) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	w, ok := h.groups[groupID]
+	if !ok {
+		return false
+	}
+	n := len(w.tail)
+	return n > 0 && w.tail[n-1].Sequence == sequence-1 || n == 0 && sequence > w.head
 }
 
 // Watch returns a channel that gets a value after the Group's log has grown; a
@@ -160,31 +191,102 @@ func (w *watched) raise(head int64) {
 	}
 }
 
-// extend appends Events that follow the tail, or starts it anew.
+// extend appends Events that follow the tail. Those past a gap are left to be
+// read from the database by whoever comes to the gap, once for all.
 func (w *watched) extend(events []StoredEvent, options HubOptions) {
 	if n := len(w.tail); n > 0 {
 		last := w.tail[n-1].Sequence
 		for len(events) > 0 && events[0].Sequence <= last {
 			events = events[1:]
 		}
-		if len(events) == 0 {
+		if len(events) == 0 || events[0].Sequence != last+1 {
 			return
 		}
-		if events[0].Sequence != last+1 {
-			w.tail, w.bytes = nil, 0
-		}
-	}
-	for i := range events {
-		w.bytes += len(events[i].Document)
 	}
 	// Readers may hold slices of the old array, so it is only appended to.
+	n := len(w.tail)
 	w.tail = append(w.tail, events...)
+	share(w.tail[n:])
+	for i := n; i < len(w.tail); i++ {
+		e := &w.tail[i]
+		w.bytes += len(e.Document)
+		switch {
+		case e.Kind == "message.redacted":
+			w.redaction = e.Sequence
+		case mayChangeAccess(e.Kind):
+			w.access = e.Sequence
+		}
+	}
 	drop := 0
 	for len(w.tail)-drop > options.TailEvents || w.bytes > options.TailBytes && len(w.tail)-drop > 1 {
 		w.bytes -= len(w.tail[drop].Document)
 		drop++
 	}
 	w.tail = w.tail[drop:]
+}
+
+// share lets all readers of these copies use one encoding of each.
+func share(events []StoredEvent) {
+	made := make([]encoding, len(events))
+	for i := range events {
+		if events[i].shared == nil {
+			events[i].shared = &made[i]
+		}
+	}
+}
+
+// mayChangeAccess tells whether an Event of a kind may change what somebody sees
+// of the Group (COMMANDS.md 3.7).
+func mayChangeAccess(kind string) bool {
+	return strings.HasPrefix(kind, "membership.") || kind == "work.offer.created" ||
+		kind == "ext.missionweave.authority.mission_owner_transferred"
+}
+
+// covers tells whether the tail is all there is after a sequence.
+func (w *watched) covers(after int64) bool {
+	n := len(w.tail)
+	return n > 0 && w.tail[0].Sequence <= after+1 && w.tail[n-1].Sequence >= w.head
+}
+
+// AccessUnchanged tells that nobody's access to a Group has changed after a
+// sequence, as far as this process has heard. It is false where it does not know.
+func (h *Hub) AccessUnchanged(groupID string, after int64) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	w, ok := h.groups[groupID]
+	return ok && (w.head <= after || w.access <= after && w.covers(after))
+}
+
+// Unredacted tells that no Event with a sequence of at least from was redacted,
+// as far as this process has heard. It is false where it does not know.
+func (h *Hub) Unredacted(groupID string, from int64) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	w, ok := h.groups[groupID]
+	return ok && w.redaction <= from && w.covers(from-1)
+}
+
+// Head is the highest sequence of a Group that this process has heard of, 0 for
+// one without readers.
+func (h *Hub) Head(groupID string) int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if w, ok := h.groups[groupID]; ok {
+		return w.head
+	}
+	return 0
+}
+
+// HubStats are counters since the start.
+type HubStats struct {
+	// Wakes counts wake-ups of readers, Misses reads that went to the database,
+	// Heard Events that were taken over from NATS.
+	Wakes, Misses, Heard int64
+}
+
+// Stats returns the counters.
+func (h *Hub) Stats() HubStats {
+	return HubStats{Wakes: h.wakes.Load(), Misses: h.misses.Load(), Heard: h.heard.Load()}
 }
 
 // Read returns up to limit Events of a Group after a sequence, in order and
@@ -236,7 +338,11 @@ func (h *Hub) Read(ctx context.Context, groupID string, after int64, limit int) 
 			if w.loading == done {
 				w.loading = nil
 			}
-			if err == nil && len(out) > 0 && (len(w.tail) == 0 || out[0].Sequence == w.tail[len(w.tail)-1].Sequence+1) {
+			if err == nil && len(out) > 0 {
+				if n := len(w.tail); n > 0 && out[0].Sequence > w.tail[n-1].Sequence+1 {
+					w.tail, w.bytes = nil, 0 // nobody is at the old one any more
+				}
+				share(out)
 				w.extend(out, h.options)
 				w.head = max(w.head, out[len(out)-1].Sequence)
 			}

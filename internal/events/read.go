@@ -195,7 +195,7 @@ func (s *Store) FindReceipt(ctx context.Context, key ReceiptKey) (r *StoredRecei
 func (s *Store) MessageDocs(ctx context.Context, tree int64, groupID string, through int64) ([]protocol.Message, error) {
 	var out []protocol.Message
 	for after := int64(0); ; {
-		rows, err := s.readers.Query(ctx, `SELECT sequence, event_id, kind, occurred_at, document FROM events
+		rows, err := s.readers.Query(ctx, `SELECT sequence, event_id, kind, occurred_at, document FROM event_log
 			WHERE tree_id = $1 AND group_id = $2 AND sequence > $3 AND sequence <= $4 AND kind LIKE 'message.%'
 			ORDER BY sequence LIMIT $5`, tree, groupID, after, through, MaxPage)
 		if err != nil {

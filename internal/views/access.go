@@ -30,6 +30,7 @@ type Policy interface {
 type Views struct {
 	pool   *pgxpool.Pool
 	policy Policy
+	rules  Rules
 }
 
 // New makes Views over a pool of readers.

@@ -114,8 +114,14 @@ type Progress struct {
 	WorkItems []ProgressItem   `json:"workItems"`
 	// CriticalPath is the longest chain of unfinished WorkItems by dependency.
 	CriticalPath []string `json:"criticalPath"`
+	// Blocked are unfinished WorkItems that cannot go on: blocked ones, those with
+	// blockers or a closed gate, paused ones, and those that need one that failed.
+	Blocked []string `json:"blocked"`
 	// Overdue are unfinished WorkItems past their contract's deadline.
 	Overdue []string `json:"overdue"`
+	// Required tells for a submission what is still open: the WorkItems that are
+	// neither verified nor cancelled nor stood in for.
+	Required []string `json:"required"`
 }
 
 // ProgressItem is a WorkItem as a node of the graph.
@@ -123,10 +129,19 @@ type ProgressItem struct {
 	WorkItemID string   `json:"workItemId"`
 	State      string   `json:"state"`
 	DependsOn  []string `json:"dependsOn"`
-	// Waiting lists the dependencies that are not verified yet.
+	// Waiting lists the dependencies that are not verified yet, nor stood in for by
+	// verified work.
 	Waiting  []string `json:"waiting"`
 	Blockers []string `json:"blockers"`
 	Deadline string   `json:"deadline"`
+	// Gate and Paused say why work that could start or go on does not.
+	Gate   string `json:"gate,omitempty"`
+	Paused bool   `json:"paused,omitempty"`
+	// ReplacesWorkItemID is the WorkItem that this one stands in for.
+	ReplacesWorkItemID string `json:"replacesWorkItemId,omitempty"`
+	ParentWorkItemID   string `json:"parentWorkItemId,omitempty"`
+	ChildMissionID     string `json:"childMissionId,omitempty"`
+	OwnerAgentID       string `json:"ownerAgentId,omitempty"`
 }
 
 // Progress derives the Mission's progress as it stands now.
@@ -219,4 +234,18 @@ func (p *Progress) derive() {
 			p.CriticalPath = c
 		}
 	}
+}
+
+// canonical rewrites documents that the database made into canonical JSON.
+func canonical(documents [][]byte) error {
+	for i, b := range documents {
+		doc, err := strictjson.Parse(b)
+		if err != nil {
+			return errors.Join(errStored, err)
+		}
+		if documents[i], err = doc.Root().AppendJCS(nil); err != nil {
+			return errors.Join(errStored, err)
+		}
+	}
+	return nil
 }

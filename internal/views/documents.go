@@ -185,7 +185,7 @@ func (v *Views) Conversation(ctx context.Context, a *Access, conversationID stri
 // left out.
 func (v *Views) Messages(ctx context.Context, a *Access, conversationID string, p httpkit.Page) (List, error) {
 	q := &query{columns: "e.document", key: []string{"m.sequence"}, from: `messages m
-		JOIN events e ON e.tree_id = m.tree_id AND e.group_id = m.group_id AND e.sequence = m.sequence
+		JOIN event_log e ON e.tree_id = m.tree_id AND e.group_id = m.group_id AND e.sequence = m.sequence
 		LEFT JOIN messages t ON t.tree_id = m.tree_id AND t.group_id = m.group_id AND t.message_id = m.target_id`}
 	q.and("m.tree_id = ?", a.TreeID).and("m.group_id = ?", a.GroupID).and("m.conversation_id = ?", conversationID).
 		and("m.sequence >= ?", a.From)
@@ -250,7 +250,11 @@ func (v *Views) WorkItems(ctx context.Context, a *Access, state, owner string, p
 	if owner != "" {
 		q.and("owner_id = ?", owner)
 	}
-	return v.page(ctx, q, p)
+	list, err := v.page(ctx, q, p)
+	if err != nil {
+		return List{}, err
+	}
+	return list, v.serve(ctx, a, list.Items)
 }
 
 // WorkItem is one WorkItem, nil when it does not exist for the reader.
@@ -258,13 +262,27 @@ func (v *Views) WorkItem(ctx context.Context, a *Access, workItemID string) ([]b
 	if a.Provisional && !a.offered[workItemID] {
 		return nil, nil
 	}
-	return v.one(ctx, `SELECT document FROM work_items WHERE tree_id = $1 AND group_id = $2 AND work_item_id = $3`,
+	document, err := v.one(ctx, `SELECT document FROM work_items WHERE tree_id = $1 AND group_id = $2 AND work_item_id = $3`,
 		a.TreeID, a.GroupID, workItemID)
+	if err != nil || document == nil {
+		return nil, err
+	}
+	one := [][]byte{document}
+	err = v.serve(ctx, a, one)
+	return one[0], err
 }
 
-// Leases lists the Group's leases, or those of one WorkItem.
+// Leases lists the Group's leases, the Coordinator's present one included, or
+// those of one WorkItem.
 func (v *Views) Leases(ctx context.Context, a *Access, workItemID string, p httpkit.Page) (List, error) {
-	q := a.scope(&query{columns: "document", from: "leases", key: []string{"lease_id"}})
+	q := &query{columns: "document", key: []string{"lease_id"}}
+	from := `SELECT lease_id, work_item_id, document FROM leases WHERE tree_id = $1 AND group_id = $2`
+	q.args = []any{a.TreeID, a.GroupID}
+	if workItemID == "" {
+		from += ` UNION ALL SELECT (convert_from(coordinator_lease, 'UTF8')::jsonb ->> 'leaseId') COLLATE "C", NULL,
+			coordinator_lease FROM missions WHERE tree_id = $1 AND group_id = $2`
+	}
+	q.from = "(" + from + ") l"
 	if ids := a.items(); ids != nil {
 		q.and("work_item_id = ANY(?)", ids)
 	}
@@ -278,14 +296,26 @@ func (v *Views) Leases(ctx context.Context, a *Access, workItemID string, p http
 	return list, v.presentState(ctx, list.Items)
 }
 
-// Offers lists an Agent's open offers over all Groups.
+// Offers lists an Agent's open offers over all Groups: each as it stands in its
+// WorkItem, with the Mission, Group and WorkItem it is about and the version of
+// the contract that it binds.
 func (v *Views) Offers(ctx context.Context, reader protocol.Actor, p httpkit.Page) (List, error) {
-	q := &query{columns: "o.document", from: `offers o JOIN memberships b ON b.tree_id = o.tree_id AND b.group_id = o.group_id
-		AND b.member_type = 'agent' AND b.member_id = o.agent_id`, key: []string{"o.group_id", "o.offer_id"}}
+	q := &query{columns: `convert_to((convert_from(o.document, 'UTF8')::jsonb || jsonb_build_object('groupId', o.group_id,
+		'missionId', m.mission_id, 'workItemId', o.work_item_id,
+		'contractVersion', convert_from(w.document, 'UTF8')::jsonb #> '{contract,contractVersion}'))::text, 'UTF8')`,
+		from: `offers o JOIN memberships b ON b.tree_id = o.tree_id AND b.group_id = o.group_id
+		AND b.member_type = 'agent' AND b.member_id = o.agent_id
+		JOIN missions m ON m.tree_id = o.tree_id AND m.group_id = o.group_id
+		JOIN work_items w ON w.tree_id = o.tree_id AND w.group_id = o.group_id AND w.work_item_id = o.work_item_id`,
+		key: []string{"o.group_id", "o.offer_id"}}
 	q.and("o.agent_id = ?", reader.ID).and("o.status = 'pending'").and("o.expires_at > clock_timestamp()").
 		and("(b.state = 'active' OR b.state = 'provisional' AND b.provisional_expires > clock_timestamp())")
 	if reader.Type != protocol.ActorAgent {
 		q.and("false")
 	}
-	return v.page(ctx, q, p)
+	list, err := v.page(ctx, q, p)
+	if err != nil {
+		return List{}, err
+	}
+	return list, canonical(list.Items)
 }

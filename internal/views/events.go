@@ -28,13 +28,22 @@ func (v *Views) Visible(ctx context.Context, a *Access, page []events.StoredEven
 	if err != nil {
 		return nil, err
 	}
+	return a.Shows(page, hidden), nil
+}
+
+// Shows keeps what the reader may see of a page of which the sequences in hidden
+// were redacted. What it returns may be page itself and must not be changed.
+func (a *Access) Shows(page []events.StoredEvent, hidden map[int64]bool) []events.StoredEvent {
+	if len(page) > 0 && page[0].Sequence >= a.From && len(hidden) == 0 && !a.Provisional {
+		return page
+	}
 	out := make([]events.StoredEvent, 0, len(page))
 	for _, e := range page {
 		if e.Sequence >= a.From && !hidden[e.Sequence] && (!a.Provisional || a.concerns(e)) {
 			out = append(out, e)
 		}
 	}
-	return out, nil
+	return out
 }
 
 // redacted finds the sequences of a page whose Message was redacted. Most pages

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/missionweave/server/internal/protocol"
 )
 
@@ -59,4 +61,23 @@ func (v *Views) ShowsContent(ctx context.Context, a *Access, contentHash string)
 		return false, fmt.Errorf("views: content: %w", err)
 	}
 	return shows, nil
+}
+
+// AgentMember is an Agent with a Membership that has not ended.
+type AgentMember struct{ AgentID, Role, State string }
+
+// Agents lists the Group's Agents by id.
+func (v *Views) Agents(ctx context.Context, a *Access) ([]AgentMember, error) {
+	rows, err := v.pool.Query(ctx, `SELECT member_id, role, state FROM memberships
+		WHERE tree_id = $1 AND group_id = $2 AND member_type = 'agent' AND state <> 'ended'
+			AND (provisional_expires IS NULL OR state <> 'provisional' OR provisional_expires > clock_timestamp())
+		ORDER BY member_id`, a.TreeID, a.GroupID)
+	if err != nil {
+		return nil, fmt.Errorf("views: agents: %w", err)
+	}
+	members, err := pgx.CollectRows(rows, pgx.RowToStructByPos[AgentMember])
+	if err != nil {
+		return nil, fmt.Errorf("views: agents: %w", err)
+	}
+	return members, nil
 }

@@ -2,12 +2,13 @@ package wsapi
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
-	"unicode/utf8"
 
-	"github.com/coder/websocket"
 	"golang.org/x/time/rate"
 
 	"github.com/missionweave/server/internal/protocol"
@@ -26,16 +27,17 @@ const maxMalformed = 5
 // conn is one connection.
 type conn struct {
 	server *Server
-	ws     *websocket.Conn
+	wire   *wire
 	ctx    context.Context //nolint:containedctx // the connection's life
+	// cancel ends the connection at once.
 	cancel context.CancelFunc
 	peer   string
 	out    *outbox
 	frames chan []byte
 	// closing is closed when the final frame is about to go out: what the client
 	// still sends is read past. told is closed when it is out, or the connection is
-	// gone.
-	closing, told chan struct{}
+	// gone; left when nothing is read any more.
+	closing, told, left chan struct{}
 	// lastFrame is when the client was last heard of, in Unix nanoseconds.
 	lastFrame atomic.Int64
 
@@ -57,11 +59,17 @@ type conn struct {
 	feeds     sync.WaitGroup
 }
 
-func newConn(ctx context.Context, cancel context.CancelFunc, s *Server, ws *websocket.Conn, peer string) *conn {
+func newConn(s *Server, w *wire, peer string) *conn {
+	// The connection outlives the request that it began as.
+	ctx, cancel := context.WithCancel(context.Background())
 	c := &conn{
-		server: s, ws: ws, ctx: ctx, cancel: cancel, peer: peer, out: newOutbox(),
+		server: s, wire: w, ctx: ctx, peer: peer, out: newOutbox(),
 		frames: make(chan []byte, inboundFrames), closing: make(chan struct{}), told: make(chan struct{}),
-		own: newRecentActions(), subs: map[string]*subscription{},
+		left: make(chan struct{}), own: newRecentActions(), subs: map[string]*subscription{},
+	}
+	c.cancel = func() {
+		cancel()
+		_ = w.net.Close()
 	}
 	if n := s.Policy.CommandsPerSecondPerConnection; n > 0 {
 		c.commands = rate.NewLimiter(rate.Limit(n), int(n))
@@ -82,7 +90,14 @@ func (c *conn) serve() {
 	goroutines.Wait()
 	c.cancel()
 	c.feeds.Wait()
-	_ = c.ws.CloseNow()
+}
+
+// guard ends the connection, and not the process, when something in it panics.
+func (c *conn) guard(where string) {
+	if p := recover(); p != nil {
+		c.server.Log.Error("connection panicked", "where", where, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+		c.out.finish(&final{code: closeInternal, reason: "internal failure"}, false)
+	}
 }
 
 func (c *conn) identity() sessions.Identity {
@@ -102,35 +117,45 @@ func (c *conn) presenceNow() (protocol.PresenceRecord, bool) {
 
 // read hands frames to the processor until the connection breaks.
 func (c *conn) read() {
+	defer close(c.left)
+	if fault, ok := errors.AsType[*broken](c.readAll()); ok {
+		c.wire.skip(fault)
+	}
+}
+
+func (c *conn) readAll() error {
 	defer close(c.frames)
 	for {
-		kind, b, err := c.ws.Read(c.ctx)
+		b, err := c.wire.read(c.out.ponged)
 		if err != nil {
-			// A frame past the limit was answered with 1009 by the library.
-			c.out.finish(&final{code: websocket.StatusNormalClosure}, false)
-			return
-		}
-		switch {
-		case kind != websocket.MessageText:
-			c.out.finish(&final{code: websocket.StatusUnsupportedData, reason: "frames are text"}, false)
-			return
-		case !utf8.Valid(b):
-			c.out.finish(&final{code: websocket.StatusInvalidFramePayloadData, reason: "not UTF-8"}, false)
-			return
+			c.out.finish(endOf(err), false)
+			return err
 		}
 		c.lastFrame.Store(c.server.Now().UnixNano())
 		select {
 		case c.frames <- b:
 		case <-c.ctx.Done():
-			return
+			return c.ctx.Err() //nolint:wrapcheck // only looked at for its kind
 		case <-c.closing:
 		}
 	}
 }
 
+// endOf says how a connection ends that cannot be read any more.
+func endOf(err error) *final {
+	if fault, ok := errors.AsType[*broken](err); ok {
+		return &final{code: fault.code, reason: fault.reason}
+	}
+	if bye, ok := errors.AsType[*goodbye](err); ok && bye.code != 0 {
+		return &final{code: bye.code}
+	}
+	return &final{code: closeNormal, echo: true}
+}
+
 // process handles frames in order until the connection ends or the server
 // drains.
 func (c *conn) process() {
+	defer c.guard("processor")
 	if !c.handshake() {
 		return
 	}
@@ -163,20 +188,23 @@ func (c *conn) goAway() {
 	ctx, cancel := context.WithTimeout(c.ctx, c.server.Timing.Flush)
 	defer cancel()
 	c.settle(ctx)
-	c.out.finish(&final{code: websocket.StatusGoingAway, reason: "the server is draining"}, true)
+	// Clients that are sent away together must not come back together.
+	c.out.finish(&final{
+		code: closeGoingAway, reason: fmt.Sprintf("draining; retry-after-ms=%d", jittered(time.Second)),
+	}, true)
 	stop := context.AfterFunc(ctx, c.cancel)
 	defer stop()
 	<-c.told
 }
 
-// end ends the connection with a fatal error, or just a close code. Nothing that
-// is queued is sent any more.
+// end ends the connection with a fatal error, or just a close code. No Event
+// that is queued is sent any more; errors that were owed before it are.
 func (c *conn) end(refusal *protocol.Error) {
 	if refusal == nil || refusal.Close == 0 {
 		return
 	}
 	c.out.finish(&final{
-		frame: c.errorFrame(refusal), code: websocket.StatusCode(refusal.Close), reason: string(refusal.Code),
+		frame: c.errorFrame(refusal), code: refusal.Close, reason: string(refusal.Code),
 	}, false)
 }
 
@@ -195,18 +223,19 @@ func fatal(refusal *protocol.Error) *protocol.Error {
 	case protocol.CodeRateLimited:
 		code = 4429
 	case protocol.CodeInternalError:
-		code = int(websocket.StatusInternalError)
+		code = closeInternal
 	}
 	return refusal.AsFatal(code)
 }
 
+// errorFrame is a ready-made ERROR frame.
 func (c *conn) errorFrame(refusal *protocol.Error) []byte {
 	b, err := protocol.AppendFrame(nil, &protocol.ErrorFrame{FrameID: mint(c.server.Now()), Error: refusal.At(c.server.Now())})
 	if err != nil {
 		c.server.Log.Error("ERROR frame not encodable", "code", string(refusal.Code), "err", err)
 		return nil
 	}
-	return b
+	return text(b)
 }
 
 // send queues an answer; false ends the processor.
@@ -217,11 +246,11 @@ func (c *conn) send(frame protocol.Frame) bool {
 		c.end(fatal(protocol.Internal(err)))
 		return false
 	}
-	return c.out.answer(c.ctx, b) == nil
+	return c.out.answer(c.ctx, reply{frame: text(b)}) == nil
 }
 
 func (c *conn) refuse(refusal *protocol.Error) bool {
-	return c.out.answer(c.ctx, c.errorFrame(refusal)) == nil
+	return c.out.answer(c.ctx, reply{frame: c.errorFrame(refusal)}) == nil
 }
 
 // write is the one goroutine that writes. It also looks after what depends on
@@ -232,7 +261,6 @@ func (c *conn) write() {
 	lastPing := c.server.Now()
 	due := time.NewTimer(c.server.Timing.Ping)
 	defer due.Stop()
-	var buffer []byte
 	for {
 		if refusal := c.overdue(); refusal != nil {
 			c.end(refusal)
@@ -243,45 +271,74 @@ func (c *conn) write() {
 				c.out.notice(c.ping(""))
 			}
 		}
-		frame, it, last, ok := c.out.take()
+		more, ended := c.flush(told)
 		switch {
-		case !ok:
-			due.Reset(c.nextDue(lastPing))
-			select {
-			case <-c.out.wake:
-			case <-c.ctx.Done():
-				return
-			case <-due.C:
-			}
+		case ended:
+			return
+		case more:
 			continue
-		case last != nil:
-			close(c.closing)
-			c.close(last, told)
+		}
+		due.Reset(c.nextDue(lastPing))
+		select {
+		case <-c.out.wake:
+		case <-c.ctx.Done():
 			return
-		case it.event != nil:
-			buffer = appendEvent(buffer[:0], it.event)
-			frame = buffer
-		case it.lane != nil:
-			frame = it.frame
-		}
-		if frame != nil && c.put(frame) != nil {
-			c.cancel()
-			return
-		}
-		if it.event != nil {
-			c.server.metrics.delivered.Inc()
-		}
-		if it.lane != nil {
-			c.out.written(it)
-		}
-		if cap(buffer) > maxKeptBuffer {
-			buffer = nil
+		case <-due.C:
 		}
 	}
 }
 
-// maxKeptBuffer is the largest frame buffer that a connection keeps.
-const maxKeptBuffer = 16 << 10
+// batches are shared by the writers of all connections: an idle connection needs
+// none.
+var batches = sync.Pool{New: func() any { return &batch{} }}
+
+// flush writes what waits, at most one batch. more tells that there was
+// something, ended that nothing comes after it.
+func (c *conn) flush(told func()) (more, ended bool) {
+	b := batches.Get().(*batch) //nolint:forcetypeassert // the pool has nothing else
+	defer func() {
+		b.reset()
+		batches.Put(b)
+	}()
+	if !c.out.take(b) {
+		return false, false
+	}
+	if b.final != nil {
+		close(c.closing)
+		if b.final.frame != nil {
+			b.add(b.final.frame)
+		}
+		b.add(closeFrame(b.final))
+	}
+	// The batch's slice is used up by the write and must stay the batch's.
+	frames := b.frames
+	if err := c.wire.write(frames, c.server.Timing.Write); err != nil {
+		c.cancel()
+		return false, true
+	}
+	c.server.metrics.delivered.Add(float64(b.events))
+	c.out.written(b)
+	if b.final == nil {
+		return true, false
+	}
+	told()
+	c.part()
+	return false, true
+}
+
+// part waits until the client has agreed to the end, for a while: what was just
+// written would be lost if the connection were cut with bytes of the client's
+// unread.
+func (c *conn) part() {
+	defer c.cancel()
+	limit := time.NewTimer(closeWait)
+	defer limit.Stop()
+	select {
+	case <-c.left:
+	case <-c.ctx.Done():
+	case <-limit.C:
+	}
+}
 
 // nextDue is when time alone makes something due.
 func (c *conn) nextDue(lastPing time.Time) time.Duration {
@@ -291,23 +348,6 @@ func (c *conn) nextDue(lastPing time.Time) time.Duration {
 		next = min(next, id.ExpiresAt.Sub(now), time.Unix(0, c.lastFrame.Load()).Add(c.server.Timing.Idle).Sub(now))
 	}
 	return max(next, time.Millisecond)
-}
-
-func (c *conn) put(frame []byte) error {
-	ctx, cancel := context.WithTimeout(c.ctx, c.server.Timing.Write)
-	defer cancel()
-	return c.ws.Write(ctx, websocket.MessageText, frame) //nolint:wrapcheck // ends the connection
-}
-
-// close says the last thing. The client gets the library's 5 s to answer the
-// close frame.
-func (c *conn) close(last *final, told func()) {
-	defer c.cancel()
-	if last.frame != nil && c.put(last.frame) != nil {
-		return
-	}
-	told()
-	_ = c.ws.Close(last.code, last.reason)
 }
 
 // overdue tells why the connection has to end now, nil as a rule.
@@ -336,7 +376,7 @@ func (c *conn) overdue() *protocol.Error {
 	return fatal(protocol.NewError(protocol.CodeAuthRequired, "expired"))
 }
 
-// ping is a PING frame; replyTo is empty in one of the server's own.
+// ping is a ready-made PING frame; replyTo is empty in one of the server's own.
 func (c *conn) ping(replyTo string) []byte {
 	now := c.server.Now()
 	b, err := protocol.AppendFrame(nil, &protocol.Ping{
@@ -345,5 +385,5 @@ func (c *conn) ping(replyTo string) []byte {
 	if err != nil {
 		c.server.Log.Error("PING frame not encodable", "err", err)
 	}
-	return b
+	return text(b)
 }

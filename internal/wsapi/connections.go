@@ -29,6 +29,7 @@ const sessionsSubject = "missionweave.sessions"
 type Connections struct {
 	instance string
 	conn     atomic.Pointer[nats.Conn]
+	shared   shared
 
 	mu      sync.Mutex
 	byAgent map[string]map[*conn]struct{}
@@ -162,6 +163,7 @@ func (cs *Connections) register(ctx context.Context, c *conn) bool {
 }
 
 func (cs *Connections) remove(c *conn) {
+	cs.left(c)
 	agent := agentToken(c.identity().Principal.ID)
 	cs.mu.Lock()
 	defer cs.mu.Unlock()

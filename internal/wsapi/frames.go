@@ -1,12 +1,15 @@
 package wsapi
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
 	mathrand "math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/gobwas/ws"
 
 	"github.com/missionweave/server/internal/authority"
 	"github.com/missionweave/server/internal/delivery"
@@ -109,7 +112,7 @@ func (c *conn) answerEvent(document []byte, replayed bool) bool {
 			return true
 		}
 	}
-	return c.out.answer(c.ctx, appendEvent(nil, &e)) == nil
+	return c.out.answer(c.ctx, reply{frame: eventFrame(&e), event: true}) == nil
 }
 
 // subscribe begins or replaces the subscriptions of a frame, each Group on its
@@ -182,7 +185,7 @@ func (c *conn) pinged(f *protocol.Ping) bool {
 		return true
 	}
 	c.settle(c.ctx)
-	return c.out.answer(c.ctx, c.ping(f.Nonce)) == nil
+	return c.out.answer(c.ctx, reply{frame: c.ping(f.Nonce)}) == nil
 }
 
 // present keeps what the Agent says of itself; it renews nothing.
@@ -202,6 +205,7 @@ func (c *conn) present(record *protocol.PresenceRecord) *protocol.Error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.presence, c.presenceTo = record, end.Time()
+	c.server.Connections.said(c, record, c.presenceTo)
 	return nil
 }
 
@@ -240,11 +244,17 @@ func (c *conn) owes(ctx context.Context, sub *subscription) bool {
 	return false
 }
 
-// appendEvent writes an EVENT frame around the signed bytes. The frame is named
-// for its Event: the same for every reader, and on every repetition.
-func appendEvent(dst []byte, e *events.StoredEvent) []byte {
-	dst, _ = protocol.AppendEventFrame(dst, e.EventID, e.Document) // an Event id has no lone surrogates
-	return dst
+// eventFrame is a ready-made EVENT frame around the signed bytes. It is named for
+// its Event: the same for every reader, and on every repetition, so that one
+// serves all.
+func eventFrame(e *events.StoredEvent) []byte {
+	const head = ws.MaxHeaderSize
+	b := make([]byte, head, head+len(e.Document)+len(e.EventID)+96)
+	b, _ = protocol.AppendEventFrame(b, e.EventID, e.Document) // an Event id has no lone surrogates
+	h := ws.Header{Fin: true, OpCode: ws.OpText, Length: int64(len(b) - head)}
+	start := head - ws.HeaderSize(h)
+	_ = ws.WriteHeader(bytes.NewBuffer(b[start:start:head]), h)
+	return b[start:]
 }
 
 // recentActions remembers the Action IDs of the latest Commands, so that the

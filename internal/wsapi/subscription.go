@@ -3,6 +3,7 @@ package wsapi
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/missionweave/server/internal/delivery"
@@ -65,6 +66,7 @@ func (c *conn) unsubscribe(sub *subscription) {
 // feed moves a Group's Events into the outbox until ctx ends or the Group is
 // closed to the reader.
 func (c *conn) feed(ctx context.Context, sub *subscription, feed *delivery.Feed) {
+	defer c.guard("feed")
 	var (
 		withheld bool // since the last watermark
 		through  int64
@@ -80,19 +82,25 @@ func (c *conn) feed(ctx context.Context, sub *subscription, feed *delivery.Feed)
 		case err != nil:
 			return
 		default:
-			if !c.queuePage(ctx, sub, page) {
+			if page.Cut {
+				c.out.forget(sub.lane)
+			}
+			switch c.queuePage(ctx, sub, feed, page) {
+			case queueEnded:
 				return
+			case queueStale:
+				continue
 			}
 			withheld, through = withheld || page.Withheld, page.Through
 		}
 		if now := c.server.Now(); withheld && now.Sub(lastMark) >= c.server.Timing.Watermark {
-			if !c.queue(ctx, item{frame: c.watermark(sub.groupID, through, now), through: through, lane: sub.lane}) {
+			if c.queue(ctx, sub, nil, []item{{frame: c.watermark(sub.groupID, through, now), through: through}}) != queued {
 				return
 			}
 			withheld, lastMark = false, now
 		}
 		if page.End != nil {
-			c.queue(ctx, item{frame: c.errorFrame(page.End), through: endOfLog, lane: sub.lane})
+			c.queue(ctx, sub, nil, []item{{frame: c.errorFrame(page.End), through: endOfLog}})
 			return
 		}
 	}
@@ -108,49 +116,76 @@ func (c *conn) nextPage(ctx context.Context, feed *delivery.Feed, withheld bool,
 	return feed.Next(ctx) //nolint:wrapcheck // the context's
 }
 
-func (c *conn) queuePage(ctx context.Context, sub *subscription, page delivery.Page) bool {
+// How queueing went: all is in, nothing more is wanted, or the reader's access
+// may have changed before all was in and must be looked at again.
+const (
+	queued = iota
+	queueEnded
+	queueStale
+)
+
+// runs holds the items of a page while they are queued.
+var runs = sync.Pool{New: func() any { return new([]item) }}
+
+func (c *conn) queuePage(ctx context.Context, sub *subscription, feed *delivery.Feed, page delivery.Page) int {
+	run := runs.Get().(*[]item) //nolint:forcetypeassert // the pool has nothing else
+	defer func() {
+		clear(*run)
+		*run = (*run)[:0]
+		runs.Put(run)
+	}()
 	for i := range page.Events {
 		e := &page.Events[i]
-		if !c.queue(ctx, item{event: e, through: e.Sequence, lane: sub.lane}) {
-			return false
-		}
+		*run = append(*run, item{frame: e.Encoded(eventFrame), through: e.Sequence, event: true})
 	}
 	if n := len(page.Events); n == 0 || page.Events[n-1].Sequence < page.Through {
-		return c.queue(ctx, item{through: page.Through, lane: sub.lane})
+		*run = append(*run, item{through: page.Through})
 	}
-	return true
+	if page.End != nil {
+		feed = nil // these are the last words
+	}
+	return c.queue(ctx, sub, feed, *run)
 }
 
-// queue puts an item into its lane, waiting while the lane is full. A lane that
-// stays full pauses its Group, and the client is told once.
-func (c *conn) queue(ctx context.Context, i item) bool {
-	moved, ok := c.out.offer(i)
-	if ok {
-		return true
+// queue puts items into the lane, waiting while it is full. A lane that stays
+// full pauses its Group, and the client is told once. While it waits for room,
+// the reader's access is looked after through feed, which may be nil.
+func (c *conn) queue(ctx context.Context, sub *subscription, feed *delivery.Feed, items []item) int {
+	n, moved := c.out.offer(sub.lane, items)
+	if items = items[n:]; len(items) == 0 {
+		return queued
+	}
+	var grown <-chan struct{}
+	if feed != nil {
+		grown = feed.Grown()
 	}
 	pause := time.NewTimer(c.server.Timing.Pause)
 	defer pause.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return false
+			return queueEnded
 		case <-pause.C:
 			c.server.metrics.paused.Inc()
 			c.out.notice(c.errorFrame(protocol.NewError(protocol.CodeBackpressure, "").
-				WithGroup(c.groupOf(i)).WithRetryAfter(jittered(time.Second))))
+				WithGroup(sub.groupID).WithRetryAfter(jittered(time.Second))))
+			continue
+		case <-grown:
+			if feed.Outdated() {
+				// What waits was allowed when it was read. It is read again from what has
+				// been queued, after a new look.
+				through, _, _ := c.out.place(sub.lane)
+				feed.Rewind(through)
+				return queueStale
+			}
+			continue
 		case <-moved:
 		}
-		if moved, ok = c.out.offer(i); ok {
-			return true
+		n, moved = c.out.offer(sub.lane, items)
+		if items = items[n:]; len(items) == 0 {
+			return queued
 		}
 	}
-}
-
-func (c *conn) groupOf(i item) string {
-	if i.event != nil {
-		return i.event.GroupID
-	}
-	return ""
 }
 
 // watermark says that everything up to a sequence has been sent or left out on
@@ -163,5 +198,5 @@ func (c *conn) watermark(groupID string, through int64, now time.Time) []byte {
 	if err != nil {
 		c.server.Log.Error("ACK frame not encodable", "err", err)
 	}
-	return b
+	return text(b)
 }

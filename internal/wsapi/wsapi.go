@@ -23,7 +23,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/coder/websocket"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/missionweave/server/internal/authority"
@@ -138,68 +137,46 @@ func New(d Deps) *Server {
 	}
 }
 
-// ServeHTTP upgrades a request and serves the connection until it ends.
+// ServeHTTP upgrades a request. The connection then runs on its own: what the
+// HTTP server kept for the request is given back.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !s.begin() {
 		refuse(w, r, protocol.NewError(protocol.CodeBackpressure, "draining").WithRetryAfter(jittered(time.Second)))
 		return
 	}
-	defer s.running.Done()
 	if r.URL.RawQuery != "" {
+		s.running.Done()
 		refuse(w, r, httpkit.SchemaError("", "additionalProperties"))
 		return
 	}
-	peer := peerOf(r)
 	bearer, hasBearer := httpkit.OptionalBearer(r)
-	answer := &upgrade{ResponseWriter: w}
-	ws, err := websocket.Accept(answer, r, &websocket.AcceptOptions{CompressionMode: websocket.CompressionDisabled})
-	if err != nil {
-		if answer.refused != 0 {
-			refuse(w, r, httpkit.Problem(answer.refused, "upgrade").WithCause(err))
-		}
+	netConn, early, refusal := accept(w, r)
+	if refusal != nil {
+		s.running.Done()
+		refuse(w, r, refusal)
 		return
 	}
-	ws.SetReadLimit(s.Policy.MaxBodyBytes)
-	// A hijacked connection is not the HTTP server's any more, and must not end
-	// with its request's context.
-	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
-	defer cancel()
-	c := newConn(ctx, cancel, s, ws, peer)
+	c := newConn(s, newWire(netConn, early, s.Policy.MaxBodyBytes), peerOf(r))
 	c.bearer, c.hasBearer = bearer, hasBearer
 	s.metrics.connections.Inc()
-	defer s.metrics.connections.Dec()
-	c.serve()
+	go func() {
+		defer s.running.Done()
+		defer s.metrics.connections.Dec()
+		c.serve()
+	}()
 }
-
-// upgrade keeps back the plain text with which the library refuses.
-type upgrade struct {
-	http.ResponseWriter
-	refused int
-}
-
-func (u *upgrade) WriteHeader(status int) {
-	if u.refused = status; status < http.StatusBadRequest {
-		u.refused = 0
-		u.ResponseWriter.WriteHeader(status)
-	}
-}
-
-func (u *upgrade) Write(b []byte) (int, error) {
-	if u.refused != 0 {
-		return len(b), nil
-	}
-	return u.ResponseWriter.Write(b) //nolint:wrapcheck // the connection's
-}
-
-func (u *upgrade) Unwrap() http.ResponseWriter { return u.ResponseWriter }
 
 // refuse answers with the error object of all routes.
-func refuse(w http.ResponseWriter, r *http.Request, refusal *protocol.Error) {
+func refuse(w http.ResponseWriter, r *http.Request, refusal error) {
 	if call, ok := httpkit.CallFrom(r); ok {
 		call.Fail(refusal)
 		return
 	}
-	http.Error(w, string(refusal.Code), refusal.HTTPStatus())
+	status := http.StatusInternalServerError
+	if e, ok := errors.AsType[*protocol.Error](refusal); ok {
+		status = e.HTTPStatus()
+	}
+	http.Error(w, http.StatusText(status), status)
 }
 
 func peerOf(r *http.Request) string {
