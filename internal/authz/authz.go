@@ -1,28 +1,38 @@
-// Package authz is the Authorization Service. It publishes the public keys with
-// which tools check tokens offline; access tokens come from sessionshttp.
+// Package authz is the Authorization Service (PROTOCOL.md 12). It decides whether
+// an Agent gets a token for work that it does, says whether a token is still good,
+// ends tokens, and publishes the keys with which tools check them offline.
 //
-// The hazard it guards against is a key set that says more or less than the
-// Registry: a key that has ended and is still offered, or one of another duty. So
-// the set is made from a current view of the Registry for every request, and is
-// refused when there is none.
+// The hazards it guards against:
+//
+//   - A token for what nobody allowed. Lease, budget and approval are checked by
+//     the rules of package groups on the state that the Group's log makes, in a
+//     transaction that keeps Authority and session openings out until the token
+//     is stored; a request narrows and never widens.
+//   - Two tokens from an approval of one action: a unique index, not a check, is
+//     what prevents it, so it holds over replicas and restarts.
+//   - A token that outlives its ground. Online checks ask the state itself; for
+//     everybody else the sweeper writes what ended on the revocation list, and
+//     lives are short.
+//   - A key set that says more or less than the Registry: it is made from a current
+//     view for every request, and refused when there is none.
+//
+// Whatever cannot be asked is refused. Every decision is in the Policy Log.
 package authz
 
 import (
-	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
-	"github.com/missionweave/server/internal/httpkit"
 	"github.com/missionweave/server/internal/protocol/lexical"
 	"github.com/missionweave/server/internal/registry"
 	"github.com/missionweave/server/internal/trust"
 )
 
-// keySetMaxAge is how long a client may keep the key set: a revoked key is
-// trusted offline for at most this long.
-const keySetMaxAge = time.Minute
+// KeySetMaxAge is how long a client may keep the key set: a revoked key is
+// trusted offline for at most this long, and a new one signs no earlier than this
+// after it was published.
+const KeySetMaxAge = time.Minute
 
 // JWK is a public key of RFC 8037 (OKP, Ed25519).
 type JWK struct {
@@ -32,6 +42,10 @@ type JWK struct {
 	KeyID     string `json:"kid"`
 	Use       string `json:"use"`
 	Algorithm string `json:"alg"`
+	// Issuer is the iss of the tokens that the key signs, State its place in the
+	// rotation. They are members of our own (RFC 7517 section 4).
+	Issuer string `json:"iss"`
+	State  string `json:"state"`
 }
 
 // KeySet is a JWK Set of RFC 7517.
@@ -40,42 +54,36 @@ type KeySet struct {
 }
 
 // Keys are the signing keys of the identity and the authorization services that
-// have not ended: those valid now and those valid later, ordered by key id.
-func Keys(view *registry.View, now time.Time) KeySet {
+// have not ended: the active ones, those that will sign later, and those that
+// signed what is still good, ordered by key id.
+func Keys(view *registry.View, rotations []Rotation, now time.Time) KeySet {
 	set := KeySet{Keys: []JWK{}}
 	for key := range view.Evidence.All() {
-		if !view.HasRole(key.Principal(), registry.RoleIdentity) && !view.HasRole(key.Principal(), registry.RoleAuthorization) {
+		var role registry.Role
+		switch {
+		case view.HasRole(key.Principal(), registry.RoleAuthorization):
+			role = registry.RoleAuthorization
+		case view.HasRole(key.Principal(), registry.RoleIdentity):
+			role = registry.RoleIdentity
+		default:
 			continue
 		}
 		if end, ok := registry.KeyEnd(key); ok && !now.Before(end) {
 			continue
 		}
-		set.Keys = append(set.Keys, jwk(key))
+		state := StateOf(rotations, role, key.ID(), now)
+		if !key.Interval().Contains(lexical.InstantOf(now)) {
+			state = KeyPassive
+		}
+		set.Keys = append(set.Keys, jwk(key, state))
 	}
 	slices.SortFunc(set.Keys, func(a, b JWK) int { return strings.Compare(a.KeyID, b.KeyID) })
 	return set
 }
 
-func jwk(key *trust.Key) JWK {
+func jwk(key *trust.Key, state string) JWK {
 	return JWK{
 		KeyType: "OKP", Curve: trust.Algorithm, X: lexical.EncodeBase64URL(key.PublicKey()),
-		KeyID: key.ID(), Use: "sig", Algorithm: "EdDSA",
+		KeyID: key.ID(), Use: "sig", Algorithm: "EdDSA", Issuer: key.Principal().ID, State: state,
 	}
 }
-
-// Routes are the service's own routes; the caller adds those of sessionshttp.
-func Routes(d *registry.Directory, now func() time.Time) []httpkit.Route {
-	return []httpkit.Route{{
-		Method: http.MethodGet, Pattern: "/.well-known/jwks.json", Auth: httpkit.Public,
-		Handler: func(c *httpkit.Call) error {
-			view, err := d.View(c.R.Context())
-			if err != nil {
-				return err
-			}
-			c.W.Header().Set("Cache-Control", "public, max-age="+seconds(keySetMaxAge))
-			return c.SendValue(http.StatusOK, Keys(view, now()))
-		},
-	}}
-}
-
-func seconds(d time.Duration) string { return strconv.FormatInt(int64(d/time.Second), 10) }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/missionweave/server/internal/authz"
+	"github.com/missionweave/server/internal/authz/authzhttp"
 	"github.com/missionweave/server/internal/httpkit"
 	"github.com/missionweave/server/internal/protocol"
 	"github.com/missionweave/server/internal/registry"
@@ -26,7 +27,7 @@ func TestKeySetHasTheKeysOfTokenServicesThatHaveNotEnded(t *testing.T) {
 		t.Fatal(err)
 	}
 	router := httpkit.NewRouter(httpkit.Options{Service: "authz"})
-	router.Add(authz.Routes(org.Directory, time.Now)...)
+	router.Add(authzhttp.JWKS(org.Directory, org.Pool, time.Now))
 	srv := httptest.NewServer(router)
 	defer srv.Close()
 
@@ -46,14 +47,14 @@ func TestKeySetHasTheKeysOfTokenServicesThatHaveNotEnded(t *testing.T) {
 			t.Fatalf("%d %v %s", resp.StatusCode, resp.Header, body)
 		}
 		var set struct {
-			Keys []struct{ Kty, Crv, X, Kid, Use, Alg string }
+			Keys []struct{ Kty, Crv, X, Kid, Use, Alg, Iss, State string }
 		}
 		if err := json.Unmarshal(body, &set); err != nil {
 			t.Fatal(err)
 		}
 		keys = map[string]authz.JWK{}
 		for _, k := range set.Keys {
-			keys[k.Kid] = authz.JWK{KeyType: k.Kty, Curve: k.Crv, X: k.X, KeyID: k.Kid, Use: k.Use, Algorithm: k.Alg}
+			keys[k.Kid] = authz.JWK{KeyType: k.Kty, Curve: k.Crv, X: k.X, KeyID: k.Kid, Use: k.Use, Algorithm: k.Alg, Issuer: k.Iss, State: k.State}
 		}
 		return keys
 	}
@@ -61,14 +62,14 @@ func TestKeySetHasTheKeysOfTokenServicesThatHaveNotEnded(t *testing.T) {
 	if len(keys) != 3 {
 		t.Errorf("%d keys: %v", len(keys), keys)
 	}
-	want := authz.JWK{KeyType: "OKP", Curve: "Ed25519", X: identity.PublicKey(), KeyID: identity.KeyID, Use: "sig", Algorithm: "EdDSA"}
+	want := authz.JWK{KeyType: "OKP", Curve: "Ed25519", X: identity.PublicKey(), KeyID: identity.KeyID, Use: "sig", Algorithm: "EdDSA", Issuer: identity.Principal.ID, State: "active"}
 	if keys[identity.KeyID] != want {
 		t.Errorf("identity key %+v, want %+v", keys[identity.KeyID], want)
 	}
 	if x, err := base64.RawURLEncoding.DecodeString(keys[authorization.KeyID].X); err != nil || len(x) != 32 {
 		t.Errorf("authorization key: %v", err)
 	}
-	if _, ok := keys[next.KeyID]; !ok {
+	if keys[next.KeyID].State != authz.KeyPassive {
 		t.Error("the key that is valid later is missing: tools could not have it before it signs")
 	}
 	org.EndKey(t, authorization.KeyID, "", registrytest.Now())
@@ -81,7 +82,7 @@ func TestNoKeySetWithoutARegistry(t *testing.T) {
 	t.Parallel()
 	org := registrytest.NewEmpty(t)
 	router := httpkit.NewRouter(httpkit.Options{Service: "authz"})
-	router.Add(authz.Routes(org.Directory, time.Now)...)
+	router.Add(authzhttp.JWKS(org.Directory, org.Pool, time.Now))
 	w := httptest.NewRecorder()
 	router.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/.well-known/jwks.json", nil))
 	if w.Code != 500 || w.Header().Get("Cache-Control") != "no-store" {

@@ -4,10 +4,17 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
+	"fmt"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/missionweave/server/internal/authz"
+	"github.com/missionweave/server/internal/authz/authzhttp"
+	"github.com/missionweave/server/internal/events"
 	"github.com/missionweave/server/internal/httpkit"
+	"github.com/missionweave/server/internal/registry"
 	"github.com/missionweave/server/internal/sessions"
 	"github.com/missionweave/server/internal/sessions/sessionshttp"
 )
@@ -16,29 +23,90 @@ import (
 type Authz struct {
 	*base
 	router *httpkit.Router
+	tokens *authz.Service
+	store  *events.Store
+	conn   *nats.Conn
 }
 
 // OpenAuthz makes the Authorization Service.
-func OpenAuthz(ctx context.Context, o Options) (*Authz, error) {
+func OpenAuthz(ctx context.Context, o Options) (_ *Authz, err error) {
 	b, err := open(ctx, "authz", o)
 	if err != nil {
 		return nil, err
 	}
+	z := &Authz{base: b}
+	defer func() {
+		if err != nil {
+			z.close()
+		}
+	}()
 	cfg, err := b.identities()
 	if err != nil {
-		b.pool.Close()
 		return nil, err
 	}
 	identities := sessions.New(cfg)
-	z := &Authz{base: b, router: b.router(identities)}
-	z.router.Add(authz.Routes(b.directory, time.Now)...)
+	z.router = b.router(identities)
+	if err := z.openTokens(ctx); err != nil {
+		return nil, err
+	}
+	z.router.Add(authzhttp.Routes(authzhttp.Options{
+		Service: z.tokens, Directory: b.directory, Database: b.pool, Now: time.Now,
+	})...)
 	z.router.Add(sessionshttp.AccessRoutes(identities, sessionshttp.NewLimiter())...)
 	addContract(z.router)
 	return z, nil
 }
 
+// openTokens makes the token service. It reads Groups from the log and needs no
+// Authority to be up.
+func (z *Authz) openTokens(ctx context.Context) error {
+	view, err := z.directory.Current(ctx)
+	if err != nil {
+		return fmt.Errorf("server: registry: %w", err)
+	}
+	z.store, err = events.Open(ctx, z.Settings.DatabaseURL, events.Options{
+		OrganizationID: view.OrganizationID, Writers: 4,
+		Readers: int32(max(4, min(z.Settings.DatabaseMaxConns, 10_000))), //nolint:gosec // bounded
+	})
+	if err != nil {
+		return fmt.Errorf("server: event log: %w", err)
+	}
+	if z.Settings.NATSURL != "" {
+		// With NATS away revocations are found by looking, and on the list only.
+		if z.conn, err = events.Connect(z.Settings.NATSURL, nats.Name("missionweave-authz")); err != nil {
+			return errors.New("server: the NATS URL cannot be used") // the error could show a password
+		}
+	}
+	signer, err := z.signer(registry.RoleAuthorization)
+	if err != nil {
+		return err
+	}
+	p := z.Settings.Policy
+	z.tokens = authz.New(authz.Config{
+		Store: z.store, Directory: z.directory, NATS: z.conn, Log: z.Log,
+		Keys:         authz.NewKeyring(registry.RoleAuthorization, signer, z.Keys),
+		Organization: policy(p).Organization,
+		MaxLife:      p.CapabilityTokenMax(), Mint: mint, Now: time.Now,
+	})
+	z.add("tokens", z.tokens.Run)
+	return nil
+}
+
 // Run serves until ctx ends, then drains.
-func (z *Authz) Run(ctx context.Context) error { return z.serve(ctx, z.router, nil) }
+func (z *Authz) Run(ctx context.Context) error {
+	defer z.close()
+	return z.serve(ctx, z.router, nil)
+}
+
+func (z *Authz) close() {
+	if z.conn != nil {
+		z.conn.Close()
+	}
+	if z.store != nil {
+		z.store.Close()
+	}
+	z.pool.Close()
+}
 
 func hashOf(text string) string {
 	sum := sha256.Sum256([]byte(text))
