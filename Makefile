@@ -68,9 +68,11 @@ generated: ## fail if a generated file is not what its generator makes
 	if [ "$$before" != "$$(state)" ]; then git --no-pager diff --stat; echo "generated files were stale: run make generate and commit"; exit 1; fi
 
 ##@ Measure
-.PHONY: bench bench-kernel
+.PHONY: bench bench-growth bench-kernel
 bench: setup build ## signed Commands per second beside a bare batched insert
 	exec bin/mw bench $(ARGS)
+bench-growth: setup build ## what a Command costs in a large Group, and loading one
+	exec bin/mw bench growth $(ARGS)
 bench-kernel: ## ratios of the kernel against bare Ed25519, then every benchmark below it
 	go test ./internal/trust -count=1 -run TestKernelTable -kernel-table -v
 	go test ./internal/protocol -count=1 -run '^$$' -bench 'Validat' -benchmem

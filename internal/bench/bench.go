@@ -69,19 +69,26 @@ func (r *Report) WriteTo(w io.Writer) (int64, error) {
 	return 0, t.Flush()
 }
 
+// ensureDir makes a temporary DataDir where none is given; call what it returns.
+func (o *Options) ensureDir() (func(), error) {
+	if o.DataDir != "" {
+		return func() {}, nil
+	}
+	dir, err := os.MkdirTemp("", "missionweave-bench-")
+	if err != nil {
+		return nil, err
+	}
+	o.DataDir = dir
+	return func() { _ = os.RemoveAll(dir) }, os.Chmod(dir, 0o711) //nolint:gosec // the database account passes through
+}
+
 // Run measures every cell. progress is called after each and may be nil.
 func Run(ctx context.Context, options Options, progress func(Cell)) (*Report, error) {
-	if options.DataDir == "" {
-		dir, err := os.MkdirTemp("", "missionweave-bench-")
-		if err != nil {
-			return nil, err
-		}
-		defer func() { _ = os.RemoveAll(dir) }()
-		if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // the database account passes through
-			return nil, err
-		}
-		options.DataDir = dir
+	remove, err := options.ensureDir()
+	if err != nil {
+		return nil, err
 	}
+	defer remove()
 	s, err := newStand(ctx, options)
 	if err != nil {
 		return nil, err
@@ -112,7 +119,7 @@ func Run(ctx context.Context, options Options, progress func(Cell)) (*Report, er
 // now and idle then is so for all three.
 const (
 	warmUp = 300 * time.Millisecond
-	slices = 4
+	turns  = 4
 )
 
 // measure runs clients that each send one Command after another, and the two
@@ -126,17 +133,17 @@ func (s *stand) measure(ctx context.Context, targets []*target, clients int, d t
 	var all load
 	var inserted, limited rate
 	workers := min(s.lanes, clients)
-	for range slices {
-		got, err := s.load(ctx, targets, clients, d/slices, max(1000, int(warm.perSecond*2*d.Seconds()/slices)))
+	for range turns {
+		got, err := s.load(ctx, targets, clients, d/turns, max(1000, int(warm.perSecond*2*d.Seconds()/turns)))
 		if err != nil {
 			return c, err
 		}
 		all.add(got)
 		size := max(1, int(math.Round(got.perRound())))
-		if err := s.bare(ctx, &inserted, got.pairs, size, workers, d/slices/2, nil); err != nil {
+		if err := s.bare(ctx, &inserted, got.pairs, size, workers, d/turns/2, nil); err != nil {
 			return c, err
 		}
-		if err := s.bare(ctx, &limited, got.pairs, size, workers, d/slices/2, s.verifyAndSign); err != nil {
+		if err := s.bare(ctx, &limited, got.pairs, size, workers, d/turns/2, s.verifyAndSign); err != nil {
 			return c, err
 		}
 		warm = got
@@ -196,7 +203,7 @@ func (s *stand) load(ctx context.Context, targets []*target, clients int, d time
 	most = min(most, 200_000)
 	bodies := make([][]byte, most)
 	if err := s.everyCore(most, func(i int) (err error) {
-		bodies[i], err = targets[i%len(targets)].post(i)
+		bodies[i], err = targets[i%len(targets)].command(i)
 		return err
 	}); err != nil {
 		return nil, err

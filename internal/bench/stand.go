@@ -47,6 +47,7 @@ type stand struct {
 type target struct {
 	s                     *stand
 	group, conversationID string
+	work                  bool // WorkItems instead of Messages
 }
 
 func mint() string {
@@ -88,7 +89,7 @@ func newStand(ctx context.Context, options Options) (_ *stand, err error) {
 		return nil, err
 	}
 	policy := authority.DefaultPolicy()
-	policy.Limits.MessagesPerMinute = 0
+	policy.Limits.MessagesPerMinute, policy.Limits.DuplicateDecompositionOff = 0, true
 	opt := authority.Options{
 		Store: s.store, Directory: s.directory, Organization: policy.Organization, Lanes: options.Lanes,
 		Hub: events.NewHub(s.store, events.HubOptions{}), Snapshots: events.NewSnapshotter(s.store, options.Logger), Logger: options.Logger,
@@ -219,6 +220,14 @@ func (s *stand) missions(ctx context.Context, n int) ([]*target, error) {
 		out[i] = t
 	}
 	return out, nil
+}
+
+// command signs what the target is for.
+func (t *target) command(i int) ([]byte, error) {
+	if t.work {
+		return t.authorize(i)
+	}
+	return t.post(i)
 }
 
 // post signs a message.post.

@@ -47,5 +47,35 @@ insert with one signature verified and one made for each row.`,
 		_, err = report.WriteTo(app.Out)
 		return err
 	}
+	cmd.AddCommand(newBenchGrowthCommand(app))
+	return cmd
+}
+
+func newBenchGrowthCommand(app *App) *cobra.Command {
+	options := bench.GrowthOptions{Options: bench.Options{NATS: true}, Events: 100_000, WorkItems: 10_000}
+	cmd := &cobra.Command{
+		Use:   "growth",
+		Short: "Measure whether a Command costs more in a large Group",
+		Long: `Growth posts the same Commands to a small and a large Group, which take turns, and
+prints what one costs in each. Then it loads the large Group into an empty memory.`,
+		Args: cobra.NoArgs,
+	}
+	cmd.Flags().IntVar(&options.Events, "events", options.Events, "Events of the large Group")
+	cmd.Flags().IntVar(&options.WorkItems, "work-items", options.WorkItems, "WorkItems of the large Group")
+	cmd.Flags().StringVar(&options.DataDir, "data", "", "folder of the database; empty for a temporary one")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if options.Events < 1000 || options.WorkItems < 100 {
+			return Usagef("--events must be at least 1000, --work-items at least 100")
+		}
+		report, err := bench.RunGrowth(cmd.Context(), options, func(step string) { fmt.Fprintln(app.Err, step) })
+		if err != nil {
+			return err
+		}
+		if app.JSON {
+			return app.PrintJSON(report)
+		}
+		_, err = report.WriteTo(app.Out)
+		return err
+	}
 	return cmd
 }
