@@ -174,6 +174,7 @@ func newRoot(app *App) *cobra.Command {
 		newHealthcheckCommand(app),
 		newConformanceCommand(app),
 		newVerifyCommand(app),
+		newEvidenceCommand(app),
 		newRebuildCommand(app),
 		newAuditCommand(app),
 		newBenchCommand(app),

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/missionweave/server/internal/evidence"
 	"github.com/missionweave/server/internal/groups"
 	"github.com/missionweave/server/internal/protocol"
 )
@@ -30,6 +31,7 @@ func documents() map[string][]byte {
 		"state-machines.md": stateMachines(),
 		"commands.md":       commands(),
 		"errors.md":         errorCodes(),
+		"evidence-rules.md": evidenceRules(),
 	}
 }
 
@@ -175,5 +177,23 @@ func errorCodes() []byte {
 		info, _ := protocol.InfoOf(c)
 		fmt.Fprintf(&b, "| %s | %d | %v | %s |\n", c, info.HTTP, info.Retryable, info.Message)
 	}
+	return b.Bytes()
+}
+
+func evidenceRules() []byte {
+	var b bytes.Buffer
+	b.WriteString(head + "# Evidence rules\n\nEvery rule by which `internal/evidence` judges an evidence record (aep/v0.1 to v0.4), from its table. All rules that a record breaks are reported, each with its id, its error name and a JSON Pointer. Tier 2 does not run on a record whose shape (tier 1) is wrong; tier 3 needs keys; tier 4 needs registries and skips what it has none for. Names that begin with W_ are warnings.\n")
+	for tier, title := range []string{1: "Tier 1: shape", 2: "Tier 2: agreement between members", 3: "Tier 3: canonical bytes and signature", 4: "Tier 4: existence in registries"} {
+		if title == "" {
+			continue
+		}
+		fmt.Fprintf(&b, "\n## %s\n\n| Rule | Versions | What must hold | Reported |\n| --- | --- | --- | --- |\n", title)
+		for _, r := range evidence.Rules {
+			if r.Tier == tier {
+				fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", r.ID, r.Gate, r.Condition, strings.Join(r.Errors, " "))
+			}
+		}
+	}
+	fmt.Fprintf(&b, "\n## Equality of arguments\n\nRegistered versions of `args_equality_version` ([args-equality.md](args-equality.md)): `%s`.\n", strings.Join(evidence.ArgsEqualityVersions(), "`, `"))
 	return b.Bytes()
 }
