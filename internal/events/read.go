@@ -9,6 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/missionweave/server/internal/protocol"
+	"github.com/missionweave/server/internal/protocol/lexical"
+	"github.com/missionweave/server/internal/protocol/strictjson"
 )
 
 // MaxPage bounds a page of Events.
@@ -41,6 +43,22 @@ func (e *StoredEvent) Encoded(encode func(*StoredEvent) []byte) []byte {
 	}
 	e.shared.once.Do(func() { e.shared.bytes = encode(e) })
 	return e.shared.bytes
+}
+
+// StoredFrom is the StoredEvent of a Group Event document that was verified; false
+// when it is not one.
+func StoredFrom(v strictjson.Value, document []byte) (StoredEvent, bool) {
+	e := StoredEvent{
+		GroupID: v.Member("groupId").Str(), EventID: v.Member("eventId").Str(), Kind: v.Member("kind").Str(), Document: document,
+	}
+	var whole bool
+	e.Sequence, whole = v.Member("sequence").Int()
+	at, err := lexical.ParseTimestamp(v.Member("occurredAt").Str())
+	if err != nil || !whole || e.Sequence < 1 || e.GroupID == "" {
+		return StoredEvent{}, false
+	}
+	e.OccurredAt = at.Time().UTC()
+	return e, true
 }
 
 const sqlPage = `SELECT sequence, event_id, kind, occurred_at, document FROM events

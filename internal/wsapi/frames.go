@@ -163,6 +163,9 @@ func (c *conn) acknowledgeOne(reader protocol.Actor, a protocol.Cursor) *protoco
 		return refusal
 	}
 	_, err := c.server.Store.SetCursor(c.ctx, a.GroupID, reader, a.Sequence)
+	if sub := c.subs[a.GroupID]; sub != nil && err == nil {
+		sub.acknowledged.Store(max(sub.acknowledged.Load(), a.Sequence))
+	}
 	switch {
 	case errors.Is(err, events.ErrPastHead):
 		return protocol.NewError(protocol.CodeProtocolViolation, "past_the_head")

@@ -2,6 +2,8 @@ package wsapi
 
 import (
 	"context"
+	"errors"
+	mathrand "math/rand/v2"
 	"time"
 
 	"github.com/missionweave/server/internal/protocol"
@@ -32,7 +34,11 @@ func (c *conn) handshake() bool {
 	if !ok {
 		return c.outOfTurn(frame)
 	}
-	challenge, refusal := c.server.Sessions.Challenge(c.ctx, init)
+	refusal := c.counted()
+	var challenge *protocol.HelloServerChallenge
+	if refusal == nil {
+		challenge, refusal = c.server.Sessions.Challenge(c.ctx, init)
+	}
 	if refusal != nil {
 		c.turnAway(fatal(refusal.WithRelated(frame.ID(), "")))
 		return false
@@ -85,8 +91,30 @@ func (c *conn) enroll(id sessions.Identity) *protocol.Error {
 	return nil
 }
 
+// counted takes a HELLO from the peer's share, which REST draws on as well.
+func (c *conn) counted() *protocol.Error {
+	err := c.server.Hellos.Check(c.peer)
+	if refusal, ok := errors.AsType[*protocol.Error](err); ok {
+		return refusal
+	}
+	return nil
+}
+
+// spread adds up to a second, or half as much again, to a retry hint: clients
+// that were turned away together must not come back together.
+func spread(refusal *protocol.Error) {
+	if refusal.Code == protocol.CodeRateLimited && refusal.RetryAfterMs != nil {
+		ms := *refusal.RetryAfterMs
+		refusal.WithRetryAfter(ms + mathrand.Int64N(max(1000, ms/2)))
+	}
+}
+
 // turnAway ends a handshake.
 func (c *conn) turnAway(refusal *protocol.Error) {
+	if refusal.Code == protocol.CodeRateLimited {
+		c.server.metrics.turnedAway.Inc()
+		spread(refusal)
+	}
 	if c.server.Denied != nil && refusal.Code != protocol.CodeInternalError {
 		c.server.Denied(c.peer, refusal)
 	}
@@ -135,8 +163,13 @@ func (c *conn) renewInit(init *protocol.HelloClientInit) bool {
 	if init.AgentID != c.identity().Principal.ID {
 		return c.refuse(protocol.NewError(protocol.CodeProtocolViolation, "other_agent").WithRelated(init.FrameID, ""))
 	}
-	challenge, refusal := c.server.Sessions.Challenge(c.ctx, init)
+	refusal := c.counted()
+	var challenge *protocol.HelloServerChallenge
+	if refusal == nil {
+		challenge, refusal = c.server.Sessions.Challenge(c.ctx, init)
+	}
 	if refusal != nil {
+		spread(refusal)
 		return c.refuse(refusal.WithRelated(init.FrameID, ""))
 	}
 	c.challenge = challenge
@@ -162,6 +195,7 @@ func (c *conn) renewResponse(response *protocol.HelloClientResponse) bool {
 	})
 	if refusal != nil {
 		refusal = refusal.WithRelated(response.FrameID, "")
+		spread(refusal)
 		if refusal.Code == protocol.CodeAuthStaleSession || refusal.Code == protocol.CodeAuthRequired {
 			c.end(fatal(refusal))
 			return false

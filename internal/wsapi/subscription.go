@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/missionweave/server/internal/delivery"
@@ -17,11 +18,16 @@ const endOfLog = 1<<53 - 1
 // subscription is one Group of a connection.
 type subscription struct {
 	groupID string
+	out     *outbox
 	lane    *lane
 	start   int64
 	// owed is the sequence that has to be written before a PING is answered; it
 	// belongs to the processor.
-	owed   int64
+	owed int64
+	// acknowledged is the highest sequence that the client acknowledged on this
+	// connection, at first where it began.
+	acknowledged atomic.Int64
+
 	cancel context.CancelFunc
 	done   chan struct{}
 }
@@ -30,11 +36,14 @@ type subscription struct {
 func (c *conn) follow(groupID string, feed *delivery.Feed) *subscription {
 	ctx, cancel := context.WithCancel(c.ctx)
 	sub := &subscription{
-		groupID: groupID, lane: newLane(feed.Start()), start: feed.Start(), owed: feed.LiveAfter(),
+		groupID: groupID, out: c.out, lane: newLane(feed.Start()), start: feed.Start(), owed: feed.LiveAfter(),
 		cancel: cancel, done: make(chan struct{}),
 	}
+	sub.acknowledged.Store(feed.Start())
+	c.server.followed(sub)
 	c.feeds.Go(func() {
 		defer close(sub.done)
+		defer c.server.unfollowed(sub)
 		defer cancel()
 		defer feed.Close()
 		c.feed(ctx, sub, feed)

@@ -56,6 +56,8 @@ type Deps struct {
 	// UnauthenticatedPerPeer bounds the connections of one address that have not
 	// finished their handshake, default 8 (COMMANDS.md 8.12).
 	UnauthenticatedPerPeer int
+	// Hellos bounds the HELLOs of one peer address; nil for no bound.
+	Hellos *httpkit.PeerLimiter
 	// Denied, when set, hears of every handshake that was refused.
 	Denied func(peer string, err *protocol.Error)
 	Now    func() time.Time
@@ -111,6 +113,9 @@ type Server struct {
 
 	mu        sync.Mutex
 	strangers map[string]int // unauthenticated connections by peer
+
+	followersMu sync.Mutex
+	followers   map[*subscription]struct{}
 }
 
 // New makes a Server. Run compares its sessions with the database.
@@ -131,10 +136,12 @@ func New(d Deps) *Server {
 		d.Policy.MaxBodyBytes = httpkit.DefaultMaxBodyBytes
 	}
 	d.Timing.defaults()
-	return &Server{
-		Deps: d, source: delivery.Source{Log: d.Hub, Views: d.Views}, metrics: newMetrics(d.Metrics),
-		draining: make(chan struct{}), strangers: map[string]int{},
+	s := &Server{
+		Deps: d, source: delivery.Source{Log: d.Hub, Views: d.Views}, draining: make(chan struct{}),
+		strangers: map[string]int{}, followers: map[*subscription]struct{}{},
 	}
+	s.metrics = newMetrics(d.Metrics, s)
+	return s
 }
 
 // ServeHTTP upgrades a request. The connection then runs on its own: what the
@@ -285,16 +292,18 @@ type metrics struct {
 	connections prometheus.Gauge
 	delivered   prometheus.Counter
 	paused      prometheus.Counter
+	turnedAway  prometheus.Counter
 }
 
-func newMetrics(reg prometheus.Registerer) *metrics {
+func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 	m := &metrics{
 		connections: prometheus.NewGauge(prometheus.GaugeOpts{Name: "mw_ws_connections", Help: "Open WebSocket connections."}),
 		delivered:   prometheus.NewCounter(prometheus.CounterOpts{Name: "mw_ws_events_sent_total", Help: "EVENT frames written to WebSocket connections."}),
 		paused:      prometheus.NewCounter(prometheus.CounterOpts{Name: "mw_ws_groups_paused_total", Help: "Times a Group of a connection was paused because its buffer stayed full."}),
+		turnedAway:  prometheus.NewCounter(prometheus.CounterOpts{Name: "mw_ws_turned_away_total", Help: "Handshakes refused because of a rate or a number of connections."}),
 	}
 	if reg != nil {
-		for _, c := range []prometheus.Collector{m.connections, m.delivered, m.paused} {
+		for _, c := range []prometheus.Collector{m.connections, m.delivered, m.paused, m.turnedAway, newLag(s)} {
 			if err := reg.Register(c); err != nil {
 				panic(err)
 			}

@@ -30,6 +30,21 @@ func NewLimiter() *httpkit.PeerLimiter {
 	return httpkit.NewPeerLimiter("challenges_per_peer", DefaultPerMinute, DefaultBurst, nil)
 }
 
+// agentsPerPeer is how many Agents one peer address is expected to speak for.
+const agentsPerPeer = 100
+
+// NewHelloLimiter is NewLimiter for the service that opens sessions: it also
+// counts HELLO over WebSocket. A peer has room for its share of Agents that all
+// come back at once after a break; hellosPerMinute is the bound of one Agent
+// (COMMANDS.md 8.12), 0 for none.
+func NewHelloLimiter(hellosPerMinute int64) *httpkit.PeerLimiter {
+	if hellosPerMinute <= 0 {
+		return nil
+	}
+	perMinute := max(DefaultPerMinute, agentsPerPeer*min(hellosPerMinute, 1<<30))
+	return httpkit.NewPeerLimiter("challenges_per_peer", float64(perMinute), int(perMinute), nil)
+}
+
 // AccessRoutes are POST /v1/access/challenge and /v1/access/token.
 func AccessRoutes(s *sessions.Service, limiter *httpkit.PeerLimiter) []httpkit.Route {
 	return []httpkit.Route{
