@@ -21,7 +21,7 @@ func offerDeclineKind() Kind {
 			return err
 		},
 		Relation: func(x *Ctx, _ *offerDecline, s *declining) error { return x.ownOffer(s.offer) },
-		Leases:   func(x *Ctx, _ *offerDecline, s *declining) error { return x.offerOpen(s.offer) },
+		Leases:   func(x *Ctx, _ *offerDecline, s *declining) error { return x.declinable(s.offer) },
 		Revision: itemRevision[offerDecline, declining],
 		State: func(x *Ctx, _ *offerDecline, _ *declining) error {
 			if err := missionActive(x); err != nil {
@@ -44,6 +44,21 @@ func offerDeclineKind() Kind {
 			return nil
 		},
 	})
+}
+
+// declinable is P20 of a refusal: only who lost a race is told that another
+// won; an offer that its own holder accepted is as far gone as a withdrawn one
+// (COMMANDS.md 5.4).
+func (x *Ctx) declinable(o *protocol.Offer) error {
+	switch {
+	case o.Status == OfferLostRace:
+		return refuse(protocol.CodeWorkAlreadyOwned, o.Status)
+	case o.Status != OfferPending:
+		return refuse(protocol.CodeWorkOfferExpired, o.Status)
+	case !leases.Before(x.World.Now, o.ExpiresAt):
+		return refuse(protocol.CodeWorkOfferExpired, OfferExpired)
+	}
+	return nil
 }
 
 func dependencyAddKind() Kind {

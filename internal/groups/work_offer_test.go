@@ -218,6 +218,14 @@ func TestExactlyOneCandidateWins(t *testing.T) {
 	s.done()
 }
 
+func TestAcceptedOfferIsNoLongerThereToDecline(t *testing.T) {
+	s := newSite(t)
+	s.offered("work:a", "", "wes")
+	s.must("agent:wes work.accept_offer", `{"offerId": "$offer0"}`, "work=work:a")
+	s.refused("WORK_OFFER_EXPIRED:accepted at P20", "agent:wes ext.missionweave.work.offer_decline", `{"offerId": "$offer0", "declineReason": "other"}`, "work=work:a")
+	s.stateIs("work:a", "queued")
+}
+
 func TestOfferIsOpenInAHalfOpenInterval(t *testing.T) {
 	s := newSite(t)
 	s.offered("work:a", "", "wes")
