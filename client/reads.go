@@ -46,6 +46,16 @@ func (c *Client) Mission(ctx context.Context, missionID string) (*Mission, error
 	return m, nil
 }
 
+// Missions reads the Missions that the caller may see; state narrows them unless
+// it is empty.
+func (c *Client) Missions(ctx context.Context, state string) ([]Mission, error) {
+	query := url.Values{}
+	if state != "" {
+		query.Set("state", state)
+	}
+	return list[Mission](ctx, c, c.opt.AuthorityURL, "/v1/missions", query)
+}
+
 // WorkItem reads a WorkItem document.
 func (c *Client) WorkItem(ctx context.Context, groupID, workItemID string) (*WorkItem, error) {
 	w := new(WorkItem)
@@ -57,18 +67,21 @@ func (c *Client) WorkItem(ctx context.Context, groupID, workItemID string) (*Wor
 
 // Memberships reads every Membership of a Group.
 func (c *Client) Memberships(ctx context.Context, groupID string) ([]Membership, error) {
-	return list[Membership](ctx, c, c.opt.AuthorityURL, Path("v1", "groups", groupID, "memberships"))
+	return list[Membership](ctx, c, c.opt.AuthorityURL, Path("v1", "groups", groupID, "memberships"), nil)
 }
 
 // WorkItems reads every WorkItem of a Group.
 func (c *Client) WorkItems(ctx context.Context, groupID string) ([]WorkItem, error) {
-	return list[WorkItem](ctx, c, c.opt.AuthorityURL, Path("v1", "groups", groupID, "work-items"))
+	return list[WorkItem](ctx, c, c.opt.AuthorityURL, Path("v1", "groups", groupID, "work-items"), nil)
 }
 
 // list reads all pages of a list.
-func list[T any](ctx context.Context, c *Client, base, path string) ([]T, error) {
+func list[T any](ctx context.Context, c *Client, base, path string, query url.Values) ([]T, error) {
 	var all []T
-	query := url.Values{"limit": {"1000"}}
+	if query == nil {
+		query = url.Values{}
+	}
+	query.Set("limit", "1000")
 	for {
 		var page struct {
 			Items []T    `json:"items"`

@@ -35,6 +35,19 @@ func (c *Client) RegisterKey(ctx context.Context, binding KeyBinding) error {
 	return c.writeSigned(ctx, "/v1/keys", binding, nil)
 }
 
+// EndKey sets boundaries of a key's validity, or moves them earlier: validUntil,
+// revokedAt or both, "" leaving one as it is.
+func (c *Client) EndKey(ctx context.Context, keyID, validUntil, revokedAt string) error {
+	members := map[string]any{"keyId": keyID}
+	if validUntil != "" {
+		members["validUntil"] = validUntil
+	}
+	if revokedAt != "" {
+		members["revokedAt"] = revokedAt
+	}
+	return c.writeSigned(ctx, Path("v1", "keys", keyID, "validity"), members, nil)
+}
+
 // writeSigned posts {members…, requestedAt, signature}: the body that proves
 // who wants to write and when (API.md, Registry).
 func (c *Client) writeSigned(ctx context.Context, path string, members, dst any) error {

@@ -111,7 +111,7 @@ func (f *fake) socket(w http.ResponseWriter, r *http.Request) {
 	}
 	c := &fakeConn{Conn: conn, f: f, ctx: r.Context()}
 	defer func() { _ = conn.CloseNow() }()
-	agent, key, own := "", "", ""
+	var agent, key, own string
 	for {
 		_, b, err := conn.Read(c.ctx)
 		if err != nil {

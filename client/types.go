@@ -25,6 +25,13 @@ type (
 	Budget              = protocol.Budget
 	CapabilityRef       = protocol.CapabilityRef
 	SelectionBasis      = protocol.SelectionBasis
+	ScheduleEstimate    = protocol.ScheduleEstimate
+	Submission          = protocol.Submission
+	ResourceGrant       = protocol.ResourceGrant
+	DelegationGrant     = protocol.DelegationGrant
+	Conversation        = protocol.Conversation
+	PolicyLogEntry      = protocol.PolicyLogEntry
+	GroupSnapshot       = protocol.GroupSnapshot
 	Offer               = protocol.Offer
 	Owner               = protocol.Owner
 	Progress            = protocol.Progress
