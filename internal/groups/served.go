@@ -71,6 +71,24 @@ func (w *WorkItem) Served(c WorkItemClock) (protocol.WorkItem, error) {
 	return doc, err
 }
 
+// WithClock adds to a WorkItem document that was made without a clock what the
+// clock says now.
+func WithClock(doc protocol.WorkItem, c WorkItemClock) (protocol.WorkItem, error) {
+	all, err := doc.Extensions.Value()
+	if err != nil {
+		return doc, err
+	}
+	var links workItemLinks
+	if data := all.Member(WorkItemLinksExtension).Member("data"); data.Exists() {
+		if err := strictjson.Decode(data, &links); err != nil {
+			return doc, err
+		}
+	}
+	links.Gate, links.Paused = c.Gate, c.Paused
+	doc.Extensions, err = withExtension(doc.Extensions, WorkItemLinksExtension, links)
+	return doc, err
+}
+
 // withExtension adds one extension to a document's.
 func withExtension(raw protocol.Raw, uri string, data any) (protocol.Raw, error) {
 	all := map[string]any{}

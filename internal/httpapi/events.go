@@ -49,10 +49,13 @@ func (a *API) listEvents(c *httpkit.Call) error {
 // eventPage reads on past Events that the reader may not see, so that only a
 // page at the head is empty.
 func (a *API) eventPage(c *httpkit.Call, access *views.Access, after int64, limit int) (visible []events.StoredEvent, next int64, err error) {
+	if after < access.Trimmed {
+		return nil, 0, a.Views.CursorTooOld(c.R.Context(), access)
+	}
 	for {
 		page, err := a.Store.ReadEvents(c.R.Context(), access.GroupID, after, limit)
 		if errors.Is(err, events.ErrTrimmed) {
-			return nil, 0, protocol.NewError(protocol.CodeCursorTooOld, "").WithGroup(access.GroupID)
+			return nil, 0, a.Views.CursorTooOld(c.R.Context(), access)
 		}
 		if err != nil {
 			return nil, 0, err //nolint:wrapcheck // becomes INTERNAL_ERROR as it is

@@ -5,9 +5,6 @@
 // hazard it guards against is an answer that tells more than its reader may
 // know; so a handler never looks anything up by an id of the path before the
 // Group was entered, and what is absent and what is undisclosed get one answer.
-//
-// Routes of snapshots, exports, approvals, attention, presence and the console
-// are not here yet.
 package httpapi
 
 import (
@@ -42,8 +39,13 @@ type Deps struct {
 	Hub       *events.Hub
 	Blobs     *blobs.Store
 	WebSocket http.Handler
-	Log       *slog.Logger
-	Now       func() time.Time
+	// Hellos bounds challenges and proofs of a peer; nil for no bound.
+	Hellos *httpkit.PeerLimiter
+	// Presence and Near may be nil; then nobody is known to be present.
+	Presence Presence
+	Near     Near
+	Log      *slog.Logger
+	Now      func() time.Time
 	// Heartbeat is the pause between comments in a quiet stream, default 15 s.
 	Heartbeat time.Duration
 	// Recheck is how often a stream asks whether its credential still holds,
@@ -75,9 +77,8 @@ func Mount(router *httpkit.Router, d Deps) *API {
 	}
 	a := &API{Deps: d, source: delivery.Source{Log: d.Hub, Views: d.Views}, draining: make(chan struct{})}
 	router.Add(a.routes()...)
-	limiter := sessionshttp.NewLimiter()
-	router.Add(sessionshttp.AccessRoutes(d.Sessions, limiter)...)
-	router.Add(sessionshttp.SessionRoutes(d.Sessions, limiter)...)
+	router.Add(sessionshttp.AccessRoutes(d.Sessions, d.Hellos)...)
+	router.Add(sessionshttp.SessionRoutes(d.Sessions, d.Hellos)...)
 	if d.WebSocket != nil {
 		router.AddRaw(http.MethodGet, "/ws", d.WebSocket)
 	}
@@ -115,6 +116,8 @@ func (a *API) routes() []httpkit.Route {
 		list("/v1/groups/{groupId}/conversations", a.list(1, (*views.Views).Conversations)),
 		list("/v1/groups/{groupId}/conversations/{conversationId}/messages", a.listMessages),
 		list("/v1/groups/{groupId}/artifacts", a.list(1, (*views.Views).Artifacts)),
+		get("/v1/groups/{groupId}/snapshot", a.getSnapshot),
+		get("/v1/groups/{groupId}/presence", a.getPresence),
 		get("/v1/groups/{groupId}/budget", a.document((*views.Views).Budget)),
 		list("/v1/groups/{groupId}/policy-log", a.list(1, (*views.Views).PolicyLog)),
 		list("/v1/groups/{groupId}/work-items", a.listWorkItems, "state", "owner"),
@@ -127,6 +130,8 @@ func (a *API) routes() []httpkit.Route {
 		get("/v1/missions/{missionId}/tree", a.missionDocument((*views.Views).Tree)),
 		get("/v1/missions/{missionId}/progress", a.missionDocument((*views.Views).Progress)),
 		list("/v1/offers", a.listOffers),
+		list("/v1/approvals", a.listApprovals, "state"),
+		list("/v1/attention", a.listAttention),
 
 		{
 			Method: http.MethodPut, Pattern: "/v1/artifacts/{sha256}", Handler: a.putArtifact, Query: []string{"groupId"},

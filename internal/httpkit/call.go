@@ -30,6 +30,7 @@ type Call struct {
 	Peer      string
 	RequestID string
 
+	base        string
 	router      *Router
 	pattern     string
 	contentType string

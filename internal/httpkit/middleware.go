@@ -24,7 +24,7 @@ type callKey struct{}
 func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	started := time.Now()
 	rec := &recorder{ResponseWriter: w}
-	c := &Call{W: rec, RequestID: newRequestID(), Peer: rt.opt.Peers.Peer(r), router: rt}
+	c := &Call{W: rec, RequestID: newRequestID(), Peer: rt.opt.Peers.Peer(r), base: baseOf(r), router: rt}
 	rec.Header().Set(RequestIDHeader, c.RequestID)
 	rec.Header().Set("X-Content-Type-Options", "nosniff")
 	// chi matches RawPath only where net/url set it, which it does not for a path
@@ -75,6 +75,22 @@ func unbound(w http.ResponseWriter) {
 func CallFrom(r *http.Request) (*Call, bool) {
 	c, ok := r.Context().Value(callKey{}).(*Call)
 	return c, ok
+}
+
+// BaseURL is the URL under which the client of a request reached this service, ""
+// outside one. It says nothing that the client did not send.
+func BaseURL(ctx context.Context) string {
+	if c, ok := ctx.Value(callKey{}).(*Call); ok {
+		return c.base
+	}
+	return ""
+}
+
+func baseOf(r *http.Request) string {
+	if r.TLS != nil {
+		return "https://" + r.Host
+	}
+	return "http://" + r.Host
 }
 
 func callOf(r *http.Request, w http.ResponseWriter) *Call {

@@ -14,13 +14,18 @@ import (
 	"github.com/missionweave/server/internal/events"
 	"github.com/missionweave/server/internal/httpapi"
 	"github.com/missionweave/server/internal/httpkit"
+	"github.com/missionweave/server/internal/presence"
 	"github.com/missionweave/server/internal/protocol"
 	"github.com/missionweave/server/internal/registry"
 	"github.com/missionweave/server/internal/sessions"
+	"github.com/missionweave/server/internal/sessions/sessionshttp"
 	"github.com/missionweave/server/internal/trust"
 	"github.com/missionweave/server/internal/views"
 	"github.com/missionweave/server/internal/wsapi"
 )
+
+// trimEvery is the pause between two looks for archived Groups.
+const trimEvery = time.Second
 
 // maxBlob is the largest Artifact content in bytes.
 const maxBlob = 1 << 30
@@ -59,7 +64,7 @@ func OpenAuthority(ctx context.Context, o Options) (_ *Authority, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("server: event log: %w", err)
 	}
-	hub := events.NewHub(a.store, events.HubOptions{})
+	hub := events.NewHub(a.store, events.HubOptions{Verify: a.verifyEvent})
 	publisher, err := a.connectNATS(hub)
 	if err != nil {
 		return nil, err
@@ -77,6 +82,9 @@ func OpenAuthority(ctx context.Context, o Options) (_ *Authority, err error) {
 	b.add("snapshots", snapshots.Run)
 	if every := o.Settings.Policy.SweepInterval(); every > 0 {
 		b.add("timers", func(ctx context.Context) error { return a.service.RunSweeper(ctx, every) })
+	}
+	if o.Settings.Policy.ArchiveTrim {
+		b.add("trimmer", func(ctx context.Context) error { return a.store.RunTrimmer(ctx, trimEvery, b.Log) })
 	}
 	b.metrics.MustRegister(newAuthorityMetrics(a.service, publisher, hub, a.connected))
 	return a, nil
@@ -98,6 +106,22 @@ func (a *Authority) connectNATS(hub *events.Hub) (*events.Publisher, error) {
 		return nil, fmt.Errorf("server: publisher: %w", err)
 	}
 	return publisher, nil
+}
+
+// verifyEvent reads an Event that another replica published. It fails closed: the
+// Event is then read from the database.
+func (a *Authority) verifyEvent(document []byte) (events.StoredEvent, bool) {
+	ctx, cancel := shortly()
+	defer cancel()
+	view, err := a.directory.View(ctx)
+	if err != nil {
+		return events.StoredEvent{}, false
+	}
+	verified, failure := trust.VerifyBytes(protocol.KindEvent, document, view.Evidence)
+	if failure != nil || !view.HasRole(verified.Principal, registry.RoleGroupAuthority) {
+		return events.StoredEvent{}, false
+	}
+	return events.StoredFrom(verified.Value, document)
 }
 
 func (a *Authority) connected() bool { return a.conn != nil && a.conn.IsConnected() }
@@ -141,6 +165,7 @@ func (a *Authority) openTransports(hub *events.Hub) error {
 		Signer: cfg.Signer, Mint: mint, Now: time.Now,
 		Submit: a.service.OpenSession,
 	}
+	hellos := sessionshttp.NewHelloLimiter(a.Settings.Policy.HellosPerMinute)
 	connections := wsapi.NewConnections()
 	cfg.Opened, cfg.Resumed = connections.Opened, connections.Resumed
 	if a.conn != nil {
@@ -154,16 +179,19 @@ func (a *Authority) openTransports(hub *events.Hub) error {
 		return fmt.Errorf("server: %w", err)
 	}
 	read := views.New(a.pool, readers{a.directory})
+	present := presence.New(a.pool, a.Log)
+	connections.SharePresence(present)
+	a.add("presence", present.Run)
 	a.ws = wsapi.New(wsapi.Deps{
 		Sessions: identities, Connections: connections, Authority: a.service, Views: read, Store: a.store, Hub: hub,
-		Policy: a.Settings.Policy, Log: a.Log, Metrics: a.metrics, Timing: a.Timing,
+		Policy: a.Settings.Policy, Log: a.Log, Metrics: a.metrics, Timing: a.Timing, Hellos: hellos,
 		Denied: a.denials.Note,
 	})
 	a.add("sessions", a.ws.Run)
 	a.router = a.base.router(identities)
 	a.api = httpapi.Mount(a.router, httpapi.Deps{
 		Sessions: identities, Authority: a.service, Views: read, Store: a.store, Hub: hub, Blobs: store,
-		WebSocket: a.ws, Log: a.Log,
+		WebSocket: a.ws, Presence: present, Near: connections, Hellos: hellos, Log: a.Log,
 	})
 	addContract(a.router)
 	return nil

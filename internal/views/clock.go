@@ -1,9 +1,11 @@
 package views
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -37,6 +39,9 @@ type clock struct {
 	// without one nothing is paused.
 	exhausted bool
 	states    map[string]*groups.State
+	// approvals are the Group's execution approvals by WorkItem, nil before they
+	// were asked for.
+	approvals map[string][]groups.ExecutionApproval
 }
 
 func (v *Views) clock(ctx context.Context, a *Access) (*clock, error) {
@@ -109,26 +114,32 @@ func (c *clock) of(ctx context.Context, doc *protocol.WorkItem) (groups.WorkItem
 
 // executions are a WorkItem's execution approvals in the order they came.
 func (c *clock) executions(ctx context.Context, workItemID string) ([]groups.ExecutionApproval, error) {
-	rows, err := c.v.pool.Query(ctx, `SELECT document FROM group_documents
-		WHERE tree_id = $1 AND group_id = $2 AND type = 'execution_approval' AND work_item_id = $3
-		ORDER BY (convert_from(document, 'UTF8')::jsonb ->> 'sequence')::bigint`, c.a.TreeID, c.a.GroupID, workItemID)
+	if c.approvals != nil {
+		return c.approvals[workItemID], nil
+	}
+	c.approvals = map[string][]groups.ExecutionApproval{}
+	rows, err := c.v.pool.Query(ctx, `SELECT work_item_id, document FROM group_documents
+		WHERE tree_id = $1 AND group_id = $2 AND type = 'execution_approval'`, c.a.TreeID, c.a.GroupID)
 	if err != nil {
 		return nil, fmt.Errorf("views: execution approvals: %w", err)
 	}
-	var out []groups.ExecutionApproval
+	var id string
 	var document []byte
-	_, err = pgx.ForEachRow(rows, []any{&document}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&id, &document}, func() error {
 		var e groups.ExecutionApproval
 		if err := decode(document, &e); err != nil {
 			return err
 		}
-		out = append(out, e)
+		c.approvals[id] = append(c.approvals[id], e)
 		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("views: execution approvals: %w", err)
 	}
-	return out, nil
+	for _, list := range c.approvals {
+		slices.SortFunc(list, func(x, y groups.ExecutionApproval) int { return cmp.Compare(x.Sequence, y.Sequence) })
+	}
+	return c.approvals[workItemID], nil
 }
 
 // serve brings WorkItem documents up to the clock, in place.

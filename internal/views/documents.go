@@ -300,14 +300,16 @@ func (v *Views) Leases(ctx context.Context, a *Access, workItemID string, p http
 // WorkItem, with the Mission, Group and WorkItem it is about and the version of
 // the contract that it binds.
 func (v *Views) Offers(ctx context.Context, reader protocol.Actor, p httpkit.Page) (List, error) {
-	q := &query{columns: `convert_to((convert_from(o.document, 'UTF8')::jsonb || jsonb_build_object('groupId', o.group_id,
+	q := &query{
+		columns: `convert_to((convert_from(o.document, 'UTF8')::jsonb || jsonb_build_object('groupId', o.group_id,
 		'missionId', m.mission_id, 'workItemId', o.work_item_id,
 		'contractVersion', convert_from(w.document, 'UTF8')::jsonb #> '{contract,contractVersion}'))::text, 'UTF8')`,
 		from: `offers o JOIN memberships b ON b.tree_id = o.tree_id AND b.group_id = o.group_id
 		AND b.member_type = 'agent' AND b.member_id = o.agent_id
 		JOIN missions m ON m.tree_id = o.tree_id AND m.group_id = o.group_id
 		JOIN work_items w ON w.tree_id = o.tree_id AND w.group_id = o.group_id AND w.work_item_id = o.work_item_id`,
-		key: []string{"o.group_id", "o.offer_id"}}
+		key: []string{"o.group_id", "o.offer_id"},
+	}
 	q.and("o.agent_id = ?", reader.ID).and("o.status = 'pending'").and("o.expires_at > clock_timestamp()").
 		and("(b.state = 'active' OR b.state = 'provisional' AND b.provisional_expires > clock_timestamp())")
 	if reader.Type != protocol.ActorAgent {
