@@ -177,6 +177,7 @@ func newRoot(app *App) *cobra.Command {
 		newEvidenceCommand(app),
 		newRebuildCommand(app),
 		newAuditCommand(app),
+		newManifestCommand(app),
 		newBenchCommand(app),
 		newVersionCommand(app),
 	)
