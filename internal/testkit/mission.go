@@ -25,8 +25,16 @@ type Mission struct {
 // NewMission creates a Mission of the Owner with a new Coordinator.
 func (s *Stack) NewMission() *Mission {
 	s.t.Helper()
+	return s.NewMissionWith(func(map[string]any) {})
+}
+
+// NewMissionWith is NewMission with a changed payload of mission.create.
+func (s *Stack) NewMissionWith(change func(payload map[string]any)) *Mission {
+	s.t.Helper()
 	m := &Mission{stack: s, Owner: s.Owner, Coordinator: s.Agent("coordinator"), MissionID: client.NewID(), GroupID: client.NewID()}
-	answer := s.Post(s.Sign(m.Owner, client.Command{Kind: "mission.create", GroupID: m.GroupID}, m.Creation()))
+	payload := m.Creation()
+	change(payload)
+	answer := s.Post(s.Sign(m.Owner, client.Command{Kind: "mission.create", GroupID: m.GroupID}, payload))
 	if answer.Status != 201 {
 		s.t.Fatalf("mission.create: %d %s", answer.Status, answer.Body)
 	}
