@@ -152,8 +152,9 @@ var (
 	}
 )
 
-// tier1 checks the shape. It tells whether the version is known: nothing else
-// can be said about a record of an unknown version.
+// tier1 checks the shape. It tells whether the version is known: nothing else can
+// be said about a record of an unknown version. Where the version is missing, the
+// rules for all versions are checked.
 func (c *checker) tier1() (known bool) {
 	r := c.root
 	switch v := r.Get(memberVersion); {
@@ -161,6 +162,7 @@ func (c *checker) tier1() (known bool) {
 		c.fail("S-02", errRequired, at("", memberVersion), "schema_version is required")
 	case v.Kind() != String || !slices.Contains(versions, v.Str()):
 		c.fail("S-02", errVersion, at("", memberVersion), "not a version that this program knows")
+		return false // another version may have other members
 	default:
 		known = true
 		c.v3 = v.Str() == "aep/v0.3" || v.Str() == "aep/v0.4"
