@@ -442,6 +442,31 @@ func (j *Job) evidence(kind, result, method string, artifacts []string) (Raw, er
 	})
 }
 
+// Assess signs this Worker's verdict on somebody else's WorkItem, which the
+// Coordinator embeds when it accepts or refuses that result. verdict is passed,
+// failed or inconclusive.
+func (j *Job) Assess(workItemID string, criteria []string, verdict, method string, artifacts ...string) (Raw, error) {
+	return j.w.c.Identity().SignEvidence(Evidence{
+		EvidenceID: NewID(), MissionID: j.MissionID, GroupID: j.GroupID, WorkItemID: workItemID,
+		Type: "reviewer_assessment", Subject: EvidenceSubject{Type: "work_item", ID: workItemID}, CriterionIDs: criteria,
+		Method: method, Result: verdict, ArtifactHashes: artifacts, GeneratedBy: j.w.c.Principal(), CreatedAt: Timestamp(j.w.c.opt.Now()),
+	})
+}
+
+// Constraints reads the contract's constraints, where a Coordinator puts what a
+// kind of work needs beside its goal, strictly into a struct.
+func (j *Job) Constraints(dst any) error {
+	if len(j.Contract.Constraints) == 0 {
+		return errors.New("client: the contract has no constraints")
+	}
+	return Decode(j.Contract.Constraints, dst)
+}
+
+// Read reads an Artifact's content through the Job's Group.
+func (j *Job) Read(ctx context.Context, hash string) ([]byte, error) {
+	return j.w.c.GetArtifact(ctx, j.GroupID, hash)
+}
+
 // Submit hands the Artifacts in. Evidence covers every criterion of the contract;
 // without any, one deterministic check with the given method is made.
 func (j *Job) Submit(ctx context.Context, method string, artifacts []string, evidence ...Raw) error {
