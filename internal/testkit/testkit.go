@@ -71,6 +71,7 @@ func Start(t testing.TB, options ...Option) *Stack {
 	shared := devstack.ForTest(t)
 	settings := *config.New()
 	settings.DatabaseURL, settings.NATSURL = shared.NewDatabase(t), shared.NATSURL
+	settings.NATSSystemURL, settings.NATSIssuerSeed = shared.NATSSystemURL, shared.NATSIssuerSeed
 	settings.DataDir = t.TempDir()
 	settings.DatabaseMaxConns = 6
 	settings.ShutdownSeconds = 5
@@ -98,12 +99,8 @@ func Start(t testing.TB, options ...Option) *Stack {
 	}
 	s.RegistryURL, s.routes["registry"] = s.run("registry", registry.Run, o), registry.Routes()
 
-	o = s.listen()
-	authz, err := server.OpenAuthz(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.AuthzURL, s.routes["authz"] = s.run("authz", authz.Run, o), authz.Routes()
+	authz, url := s.AuthzReplica("authz")
+	s.AuthzURL, s.routes["authz"] = url, authz.Routes()
 
 	if s.Pool, err = pgxpool.New(context.Background(), settings.DatabaseURL); err != nil {
 		t.Fatal(err)
@@ -123,6 +120,17 @@ func (s *Stack) Replica(name string) (authority *server.Authority, url string) {
 		s.t.Fatal(err)
 	}
 	return authority, s.run(name, authority.Run, o)
+}
+
+// AuthzReplica starts one more Authorization Service, or the next one after Stop.
+func (s *Stack) AuthzReplica(name string) (authz *server.Authz, url string) {
+	s.t.Helper()
+	o := s.listen()
+	authz, err := server.OpenAuthz(s.t.Context(), o)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return authz, s.run(name, authz.Run, o)
 }
 
 // Stop ends one service as a terminating signal does, and waits for it.
