@@ -8,8 +8,11 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/nats-io/nats.go"
 
+	"github.com/missionweave/server/internal/aeplog"
+	"github.com/missionweave/server/internal/aeplog/aeploghttp"
 	"github.com/missionweave/server/internal/authz"
 	"github.com/missionweave/server/internal/authz/authzhttp"
 	"github.com/missionweave/server/internal/events"
@@ -17,6 +20,8 @@ import (
 	"github.com/missionweave/server/internal/registry"
 	"github.com/missionweave/server/internal/sessions"
 	"github.com/missionweave/server/internal/sessions/sessionshttp"
+	"github.com/missionweave/server/internal/trust"
+	"github.com/missionweave/server/internal/views"
 )
 
 // Authz is the Authorization Service.
@@ -26,6 +31,8 @@ type Authz struct {
 	tokens *authz.Service
 	store  *events.Store
 	conn   *nats.Conn
+	// evidence is where decisions about Proposed Actions leave their records.
+	evidence *aeplog.Log
 }
 
 // OpenAuthz makes the Authorization Service.
@@ -53,6 +60,9 @@ func OpenAuthz(ctx context.Context, o Options) (_ *Authz, err error) {
 		Service: z.tokens, Directory: b.directory, Database: b.pool, Now: time.Now,
 	})...)
 	z.router.Add(sessionshttp.AccessRoutes(identities, sessionshttp.NewLimiter())...)
+	if err := z.openEvidence(); err != nil {
+		return nil, err
+	}
 	addContract(z.router)
 	return z, nil
 }
@@ -89,6 +99,28 @@ func (z *Authz) openTokens(ctx context.Context) error {
 		MaxLife:      p.CapabilityTokenMax(), Mint: mint, Now: time.Now,
 	})
 	z.add("tokens", z.tokens.Run)
+	return nil
+}
+
+// openEvidence makes the log of evidence records and its routes.
+func (z *Authz) openEvidence() error {
+	signer, err := z.signer(registry.RoleEvidence)
+	if err != nil {
+		return err
+	}
+	ring := authz.NewKeyring(registry.RoleEvidence, signer, z.Keys)
+	z.evidence = aeplog.New(func(ctx context.Context, q pgx.Tx, now time.Time) (trust.Signer, error) {
+		view, err := z.directory.View(ctx)
+		if err != nil {
+			return trust.Signer{}, err
+		}
+		return ring.Signer(ctx, q, view, now)
+	})
+	read := views.New(z.pool, readers{z.directory})
+	z.router.Add(aeploghttp.Routes(aeploghttp.Options{
+		Reader:   aeplog.NewReader(z.pool, read),
+		Verifier: aeplog.NewVerifier(z.pool, read, z.directory, nil),
+	})...)
 	return nil
 }
 
