@@ -68,6 +68,12 @@ type Settings struct {
 	DatabaseURL      string // secret
 	DatabaseMaxConns int64
 	NATSURL          string // secret
+	// NATSSystemURL reaches NATS's system account, and NATSIssuerSeed is the account
+	// key that NATS believes. With both, Workers may subscribe at NATS themselves,
+	// at NATSClientURL or, if that is empty, at NATSURL without its account.
+	NATSSystemURL  string // secret
+	NATSIssuerSeed string // secret
+	NATSClientURL  string
 	DataDir          string
 
 	// ListenAddress and ManagementAddress are host:port of a service's two
@@ -134,6 +140,9 @@ func (s *Settings) Fields() []Field {
 		text("databaseUrl", &s.DatabaseURL, "", "PostgreSQL to use instead of a private one").hidden(),
 		number("databaseMaxConns", &s.DatabaseMaxConns, 20, 2, 10_000, "", "database connections of one process"),
 		text("natsUrl", &s.NATSURL, "", "NATS to use instead of an embedded one").hidden(),
+		text("natsSystemUrl", &s.NATSSystemURL, "", "the same NATS as a user of its system account, for direct subscriptions of Workers").hidden(),
+		text("natsIssuerSeed", &s.NATSIssuerSeed, "", "seed of the account key that NATS's auth callout believes (SA…), for direct subscriptions of Workers").hidden(),
+		text("natsClientUrl", &s.NATSClientURL, "", "where Workers reach NATS, empty for natsUrl without its account"),
 		text("dataDir", &s.DataDir, ".data", "folder for keys, blobs and private servers"),
 		text("listenAddress", &s.ListenAddress, "", "host:port to serve on, empty for the service's usual loopback port"),
 		text("managementAddress", &s.ManagementAddress, "", "host:port of readiness and metrics, empty for the usual loopback port"),

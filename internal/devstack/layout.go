@@ -78,6 +78,10 @@ func (l layout) lock() (release func(), err error) {
 type state struct {
 	PostgresPassword string `json:"postgresPassword"`
 	NATSPassword     string `json:"natsPassword"`
+	// NATSSystemPassword and NATSIssuerSeed are empty in a stack of an earlier
+	// version; it gets them at its next start.
+	NATSSystemPassword string `json:"natsSystemPassword,omitempty"`
+	NATSIssuerSeed     string `json:"natsIssuerSeed,omitempty"`
 	PostgresPort     int    `json:"postgresPort,omitempty"`
 	NATSPort         int    `json:"natsPort,omitempty"`
 }

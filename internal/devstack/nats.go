@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nkeys"
 )
 
 // JetStreamSyncInterval is how often JetStream's files are synced to disk. A
@@ -22,7 +23,10 @@ const JetStreamSyncInterval = time.Minute
 
 const (
 	natsUser         = "missionweave"
+	natsSystemUser   = "missionweave-system"
+	natsSystem       = "SYS"
 	natsReady        = 20 * time.Second
+	natsAuthWithin   = 1500 * time.Millisecond
 	natsMaxPayload   = 8 << 20
 	jetStreamMemory  = 256 << 20
 	jetStreamStorage = 4 << 30
@@ -31,18 +35,24 @@ const (
 // natsNode is the embedded NATS server; it can be stopped and started again on
 // the same port and store.
 type natsNode struct {
-	layout   layout
-	password string
-	log      *slog.Logger
+	layout layout
+	// password and systemPassword are those of the server's users; issuer is the
+	// seed of the key whose word the server takes for everybody else.
+	password, systemPassword, issuer string
+	log                              *slog.Logger
 
 	mu   sync.Mutex
 	port int
 	srv  *server.Server
 }
 
-func (n *natsNode) url() string {
+func (n *natsNode) url() string { return n.urlOf(natsUser, n.password) }
+
+func (n *natsNode) systemURL() string { return n.urlOf(natsSystemUser, n.systemPassword) }
+
+func (n *natsNode) urlOf(user, password string) string {
 	u := url.URL{
-		Scheme: "nats", User: url.UserPassword(natsUser, n.password),
+		Scheme: "nats", User: url.UserPassword(user, password),
 		Host: net.JoinHostPort("127.0.0.1", strconv.Itoa(n.port)),
 	}
 	return u.String()
@@ -63,12 +73,25 @@ func (n *natsNode) start(wantPort int, fixed bool) error {
 	if err := os.MkdirAll(n.layout.natsDir(), 0o700); err != nil {
 		return err
 	}
+	issuer, err := publicKey(n.issuer)
+	if err != nil {
+		return err
+	}
+	system := server.NewAccount(natsSystem)
 	srv, err := server.NewServer(&server.Options{
 		ServerName:         "missionweave-devstack",
 		Host:               "127.0.0.1",
 		Port:               port,
-		Username:           natsUser,
-		Password:           n.password,
+		Accounts:           []*server.Account{system},
+		SystemAccount:      natsSystem,
+		Users: []*server.User{
+			{Username: natsUser, Password: n.password},
+			{Username: natsSystemUser, Password: n.systemPassword, Account: system},
+		},
+		// Everybody else is for the Authority to let in. Where none runs, nobody
+		// answers, and strangers are refused when the time is over.
+		AuthTimeout: natsAuthWithin.Seconds(),
+		AuthCallout: &server.AuthCallout{Issuer: issuer, AuthUsers: []string{natsUser, natsSystemUser}},
 		NoSigs:             true, // signals belong to the program around it
 		MaxPayload:         natsMaxPayload,
 		JetStream:          true,
@@ -94,6 +117,31 @@ func (n *natsNode) start(wantPort int, fixed bool) error {
 	}
 	n.srv = srv
 	return nil
+}
+
+// newIssuer is the seed of an account key.
+func newIssuer() (string, error) {
+	key, err := nkeys.CreateAccount()
+	if err != nil {
+		return "", fmt.Errorf("NATS: %w", err)
+	}
+	seed, err := key.Seed()
+	if err != nil {
+		return "", fmt.Errorf("NATS: %w", err)
+	}
+	return string(seed), nil
+}
+
+func publicKey(seed string) (string, error) {
+	key, err := nkeys.FromSeed([]byte(seed))
+	if err != nil {
+		return "", errors.New("NATS: the issuer's seed is damaged") // the error could show it
+	}
+	public, err := key.PublicKey()
+	if err != nil {
+		return "", fmt.Errorf("NATS: %w", err)
+	}
+	return public, nil
 }
 
 // stop ends the server and waits until its store is closed.

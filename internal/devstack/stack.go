@@ -53,6 +53,10 @@ type Stack struct {
 	SocketDatabaseURL string
 	// NATSURL reaches NATS and contains its password.
 	NATSURL string
+	// NATSSystemURL reaches NATS's system account and NATSIssuerSeed is the key
+	// whose word NATS takes for Workers; both are secret, and empty for an external
+	// server.
+	NATSSystemURL, NATSIssuerSeed string
 	// Dir is the absolute folder of the stack, empty if nothing is private.
 	Dir string
 
@@ -102,11 +106,20 @@ func Start(ctx context.Context, opts Options) (_ *Stack, err error) {
 		}
 	}
 	if s.NATSURL == "" {
-		s.nats = &natsNode{layout: lay, password: remembered.NATSPassword, log: s.log}
+		if remembered.NATSSystemPassword == "" || remembered.NATSIssuerSeed == "" {
+			remembered.NATSSystemPassword = newSecret()
+			if remembered.NATSIssuerSeed, err = newIssuer(); err != nil {
+				return nil, err
+			}
+		}
+		s.nats = &natsNode{
+			layout: lay, password: remembered.NATSPassword, systemPassword: remembered.NATSSystemPassword,
+			issuer: remembered.NATSIssuerSeed, log: s.log,
+		}
 		if err := s.nats.start(firstNonZero(opts.NATSPort, remembered.NATSPort), false); err != nil {
 			return nil, err
 		}
-		s.NATSURL = s.nats.url()
+		s.NATSURL, s.NATSSystemURL, s.NATSIssuerSeed = s.nats.url(), s.nats.systemURL(), s.nats.issuer
 		remembered.NATSPort = s.nats.port
 	}
 	return s, lay.saveState(remembered)
@@ -210,6 +223,15 @@ func (s *Stack) StopNATS() error {
 	}
 	s.nats.stop()
 	return nil
+}
+
+// NATSStore is the folder of the private NATS server's files, for tests that lose
+// it while the server is stopped; "" for an external server.
+func (s *Stack) NATSStore() string {
+	if s.nats == nil {
+		return ""
+	}
+	return s.nats.layout.natsDir()
 }
 
 // StartNATS ends an outage begun by StopNATS, on the same port and store.

@@ -23,6 +23,9 @@ type HubOptions struct {
 	// signature; such Events are handed on without asking the database. Nil lets
 	// messages wake only.
 	Verify func(document []byte) (StoredEvent, bool)
+	// AccessChanged, when set, hears of every Event of this process that may change
+	// what somebody sees of a Group. It must not wait.
+	AccessChanged func()
 }
 
 // Hub wakes the local readers of a Group when its log has grown, and gives them
@@ -159,6 +162,14 @@ func (h *Hub) Watch(groupID string) (wake <-chan struct{}, cancel func()) {
 func (h *Hub) Committed(groupID string, events []StoredEvent) {
 	if len(events) == 0 {
 		return
+	}
+	if h.options.AccessChanged != nil {
+		for i := range events {
+			if mayChangeAccess(events[i].Kind) {
+				h.options.AccessChanged()
+				break
+			}
+		}
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()

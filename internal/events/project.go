@@ -30,8 +30,8 @@ var (
 		column{"conversation_id", typeText}, column{"type", typeText}, column{"work_item_id", typeMaybe}, column{"revision", typeInt},
 		column{"document", typeBytes})
 	tableMessages = newTable("messages", 3,
-		column{"message_id", typeText}, column{"conversation_id", typeText}, column{"sequence", typeInt}, column{"kind", typeText},
-		column{"target_id", typeMaybe}, column{"retracted", typeBool}, column{"redacted", typeBool})
+		column{"sequence", typeInt}, column{"message_id", typeText}, column{"conversation_id", typeText}, column{"kind", typeText},
+		column{"target_sequence", typeInt}, column{"retracted", typeBool}, column{"redacted", typeBool})
 	tableWorkItems = newTable("work_items", 3,
 		column{"work_item_id", typeText}, column{"conversation_id", typeText}, column{"revision", typeInt}, column{"state", typeText},
 		column{"owner_id", typeMaybe}, column{"ownership_epoch", typeInt}, column{"owner_live", typeBool}, column{"custody", typeBool},
@@ -430,7 +430,11 @@ func (p *projector) conversation(c *protocol.Conversation) {
 }
 
 func (p *projector) message(m *groups.Message) {
-	p.add(tableMessages, m.MessageID, m.ConversationID, m.Sequence, m.Kind, m.TargetMessageID, m.Retracted, m.Redacted)
+	target := int64(0)
+	if t, ok := p.s.Messages[m.TargetMessageID]; ok {
+		target = t.Sequence
+	}
+	p.add(tableMessages, m.Sequence, m.MessageID, m.ConversationID, m.Kind, target, m.Retracted, m.Redacted)
 }
 
 func (p *projector) workItem(w *groups.WorkItem, actions bool) {

@@ -53,3 +53,30 @@ func (s *Store) unpublished(ctx context.Context, tree int64, group string, limit
 	})
 	return out, read(err)
 }
+
+// withhold takes the bodies out of Events that were redacted.
+func (s *Store) withhold(ctx context.Context, tree int64, group string, events []StoredEvent) error {
+	at := map[int64]*StoredEvent{}
+	var sequences []int64
+	for i := range events {
+		if events[i].Kind == "message.posted" || events[i].Kind == "message.corrected" {
+			at[events[i].Sequence] = &events[i]
+			sequences = append(sequences, events[i].Sequence)
+		}
+	}
+	if len(sequences) == 0 {
+		return nil
+	}
+	rows, err := s.readers.Query(ctx, `SELECT m.sequence FROM messages m
+		LEFT JOIN messages t ON t.tree_id = m.tree_id AND t.group_id = m.group_id AND t.sequence = m.target_sequence
+		WHERE m.tree_id = $1 AND m.group_id = $2 AND m.sequence = ANY($3) AND (m.redacted OR t.redacted)`, tree, group, sequences)
+	if err != nil {
+		return read(err)
+	}
+	var sequence int64
+	_, err = pgx.ForEachRow(rows, []any{&sequence}, func() error {
+		at[sequence].Document = nil
+		return nil
+	})
+	return read(err)
+}

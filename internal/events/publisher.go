@@ -176,6 +176,10 @@ func (p *Publisher) Committed(treeID int64, groupID string, events []StoredEvent
 	} else {
 		g.pending = append(g.pending, events...)
 		p.backlog += size
+		if redacts(events) && len(g.pending) > len(events) {
+			// What was redacted may be waiting here: the database knows.
+			p.fallBehind(g)
+		}
 	}
 	p.enqueue(g)
 }
@@ -354,6 +358,19 @@ func (p *Publisher) send(ctx context.Context, queue []*outgoing) error {
 	return failed
 }
 
+// redacts tells whether a Message is redacted by one of the Events.
+func redacts(events []StoredEvent) bool {
+	for i := range events {
+		if events[i].Kind == "message.redacted" {
+			return true
+		}
+	}
+	return false
+}
+
+// message is an Event on its way. One that was redacted before it could be sent
+// has no body: NATS shows all subscribers of a subject the same, and most of them
+// may not see it any more (COMMANDS.md 3.7). Who may reads it from the log.
 func message(subject string, ev *StoredEvent) *nats.Msg {
 	m := nats.NewMsg(subject)
 	m.Data = ev.Document
@@ -392,6 +409,9 @@ func (p *Publisher) next(ctx context.Context, g *outgoing, room int) (events []S
 	events, err = readEvents(ctx, p.store.readers, g.treeID, g.groupID, sent, limit)
 	if errors.Is(err, ErrTrimmed) {
 		return nil, true, nil
+	}
+	if err == nil {
+		err = p.store.withhold(ctx, g.treeID, g.groupID, events)
 	}
 	return events, len(events) < limit, err
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/missionweave/server/internal/events"
 	"github.com/missionweave/server/internal/httpapi"
 	"github.com/missionweave/server/internal/httpkit"
+	"github.com/missionweave/server/internal/natsauth"
 	"github.com/missionweave/server/internal/presence"
 	"github.com/missionweave/server/internal/protocol"
 	"github.com/missionweave/server/internal/registry"
@@ -36,6 +37,9 @@ type Authority struct {
 	service *authority.Service
 	store   *events.Store
 	conn    *nats.Conn
+	// system and direct are nil where Workers may not subscribe at NATS.
+	system *nats.Conn
+	direct *natsauth.Service
 	router  *httpkit.Router
 	api     *httpapi.API
 	ws      *wsapi.Server
@@ -64,12 +68,15 @@ func OpenAuthority(ctx context.Context, o Options) (_ *Authority, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("server: event log: %w", err)
 	}
-	hub := events.NewHub(a.store, events.HubOptions{Verify: a.verifyEvent})
+	hub := events.NewHub(a.store, events.HubOptions{Verify: a.verifyEvent, AccessChanged: a.accessChanged})
 	publisher, err := a.connectNATS(hub)
 	if err != nil {
 		return nil, err
 	}
 	snapshots := events.NewSnapshotter(a.store, b.Log)
+	if err := a.openDirect(); err != nil {
+		return nil, err
+	}
 	if err := a.openService(hub, publisher, snapshots); err != nil {
 		return nil, err
 	}
@@ -167,13 +174,16 @@ func (a *Authority) openTransports(hub *events.Hub) error {
 	}
 	hellos := sessionshttp.NewHelloLimiter(a.Settings.Policy.HellosPerMinute)
 	connections := wsapi.NewConnections()
-	cfg.Opened, cfg.Resumed = connections.Opened, connections.Resumed
+	cfg.Opened, cfg.Resumed = a.opened(connections.Opened), connections.Resumed
 	if a.conn != nil {
 		if err := connections.UseNATS(a.conn); err != nil {
 			return fmt.Errorf("server: takeovers over NATS: %w", err)
 		}
 	}
 	identities := sessions.New(cfg)
+	if a.direct != nil {
+		a.direct.SetSessions(identities)
+	}
 	store, err := blobs.Open(filepath.Join(a.Settings.DataDir, "blobs"), a.pool, maxBlob)
 	if err != nil {
 		return fmt.Errorf("server: %w", err)
@@ -193,6 +203,7 @@ func (a *Authority) openTransports(hub *events.Hub) error {
 		Sessions: identities, Authority: a.service, Views: read, Store: a.store, Hub: hub, Blobs: store,
 		WebSocket: a.ws, Presence: present, Near: connections, Hellos: hellos, Log: a.Log,
 	})
+	a.router.Add(natsauth.Route(a.direct, read))
 	addContract(a.router)
 	return nil
 }
@@ -213,8 +224,10 @@ func (a *Authority) Run(ctx context.Context) error {
 }
 
 func (a *Authority) close() {
-	if a.conn != nil {
-		a.conn.Close()
+	for _, conn := range []*nats.Conn{a.conn, a.system} {
+		if conn != nil {
+			conn.Close()
+		}
 	}
 	if a.store != nil {
 		a.store.Close()

@@ -95,6 +95,9 @@ func OpenDev(ctx context.Context, o DevOptions) (_ *Dev, err error) {
 	}
 	settings := *o.Settings
 	settings.DatabaseURL, settings.NATSURL, settings.DataDir = d.stack.DatabaseURL, d.stack.NATSURL, dir
+	if d.stack.NATSIssuerSeed != "" {
+		settings.NATSSystemURL, settings.NATSIssuerSeed = d.stack.NATSSystemURL, d.stack.NATSIssuerSeed
+	}
 	if _, err := migrate.Up(ctx, settings.DatabaseURL); err != nil {
 		return nil, fmt.Errorf("server: %w", err)
 	}

@@ -28,13 +28,17 @@ var (
 	descWaiting  = prometheus.NewDesc("mw_lane_waiting", "Commands that wait in the lanes.", nil, nil)
 	descAudits   = prometheus.NewDesc("mw_audit_lost_total", "Audit records that went to the log instead of the database.", nil, nil)
 	descWatched  = prometheus.NewDesc("mw_watched", "Groups with local readers, and those readers.", []string{"what"}, nil)
-	descDegraded = prometheus.NewDesc("mw_nats_degraded", "1 while NATS is away and followers poll.", nil, nil)
+	descDegraded = prometheus.NewDesc("mw_nats_degraded", "1 while NATS is away or takes no Events, and followers poll.", nil, nil)
+	descPublish  = prometheus.NewDesc("mw_nats_events_total", "Events on their way to NATS: published, tries that failed.", []string{"fate"}, nil)
+	descUnsent   = prometheus.NewDesc("mw_nats_waiting_groups", "Groups with Events that wait to be published.", nil, nil)
+	descHub      = prometheus.NewDesc("mw_hub_total", "Wake-ups of readers, reads that went to the database, Events taken over from NATS.", []string{"what"}, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (m *authorityMetrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descCommands, descRounds, descTimers, descLoads, descWaiting, descAudits, descWatched, descDegraded,
+		descPublish, descUnsent, descHub,
 	} {
 		ch <- d
 	}
@@ -65,8 +69,16 @@ func (m *authorityMetrics) Collect(ch chan<- prometheus.Metric) {
 	groups, readers := m.hub.Watched()
 	gauge(descWatched, float64(groups), "groups")
 	gauge(descWatched, float64(readers), "readers")
+	hub := m.hub.Stats()
+	counter(descHub, hub.Wakes, "wakes")
+	counter(descHub, hub.Misses, "database_reads")
+	counter(descHub, hub.Heard, "events_from_nats")
+	published := m.publisher.Stats()
+	counter(descPublish, published.Published, "published")
+	counter(descPublish, published.Failures, "failed")
+	gauge(descUnsent, float64(published.Waiting))
 	degraded := 1.0
-	if m.connected() {
+	if m.connected() && !published.Degraded {
 		degraded = 0
 	}
 	gauge(descDegraded, degraded)

@@ -45,6 +45,7 @@ var outsider = map[string]string{
 	"GET /v1/offers":                                                   own,
 	"PUT /v1/artifacts/{sha256}":                                       hidden,
 	"GET /v1/artifacts/{sha256}":                                       hidden,
+	"POST /v1/nats-credentials":                                        forbidden,
 
 	"POST /v1/agent-cards":           forbidden,
 	"GET /v1/agent-cards":            everyone,
