@@ -25,6 +25,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/missionweave/server/internal/authz"
 	"github.com/missionweave/server/internal/config"
 	"github.com/missionweave/server/internal/denials"
 	"github.com/missionweave/server/internal/devorg"
@@ -151,8 +152,12 @@ func (b *base) identities() (sessions.Config, error) {
 		return sessions.Config{}, err
 	}
 	p := b.Settings.Policy
+	ring := authz.NewKeyring(registry.RoleIdentity, signer, b.Keys)
 	return sessions.Config{
 		Pool: b.pool, Directory: b.directory, Signer: signer, Mint: mint,
+		SignerNow: func(ctx context.Context, view *registry.View) (trust.Signer, error) {
+			return ring.Signer(ctx, b.pool, view, time.Now())
+		},
 		Life: p.SessionLife(), HellosPerMinute: int(p.HellosPerMinute),
 	}, nil
 }

@@ -89,12 +89,16 @@ func (s *Service) GrantAccess(ctx context.Context, p AccessProof) (AccessGrant, 
 	if perr != nil {
 		return AccessGrant{}, perr
 	}
+	signer, end, err := s.signing(ctx, view)
+	if err != nil {
+		return AccessGrant{}, protocol.Internal(err)
+	}
 	now := s.cfg.Now()
 	id := Identity{
 		Principal: t.Principal, KeyID: t.KeyID, Kind: AccessToken, TokenID: s.cfg.Mint(),
-		ExpiresAt: earliest(now.Add(s.cfg.AccessLife), ends...),
+		ExpiresAt: earliest(now.Add(s.cfg.AccessLife), append(ends, end)...),
 	}
-	token, err := mint(s.cfg.Signer, view.OrganizationID, id, now)
+	token, err := mint(signer, view.OrganizationID, id, now)
 	if err != nil {
 		return AccessGrant{}, protocol.Internal(err)
 	}

@@ -84,10 +84,14 @@ func (s *Service) Accept(ctx context.Context, a Answer) (*protocol.HelloServerAc
 	if perr := s.countHandshake(ctx, r.AgentID); perr != nil {
 		return nil, Identity{}, perr
 	}
+	signer, end, err := s.signing(ctx, view)
+	if err != nil {
+		return nil, Identity{}, protocol.Internal(err)
+	}
 	now := s.cfg.Now()
 	id := Identity{
 		Principal: agent, KeyID: r.KeyID, Kind: SessionToken, TokenID: s.cfg.Mint(),
-		ExpiresAt: earliest(now.Add(s.cfg.Life), ends...),
+		ExpiresAt: earliest(now.Add(s.cfg.Life), append(ends, end)...),
 	}
 	if resumed > 0 {
 		id.SessionEpoch = resumed
@@ -98,7 +102,7 @@ func (s *Service) Accept(ctx context.Context, a Answer) (*protocol.HelloServerAc
 	if perr != nil {
 		return nil, Identity{}, perr
 	}
-	token, err := mint(s.cfg.Signer, view.OrganizationID, id, now)
+	token, err := mint(signer, view.OrganizationID, id, now)
 	if err != nil {
 		return nil, Identity{}, protocol.Internal(err)
 	}

@@ -27,16 +27,25 @@ type SubmitFunc func(ctx context.Context, command []byte) (events [][]byte, err 
 // signed by the identity service.
 type CommandOpener struct {
 	Signer trust.Signer
-	Submit SubmitFunc
-	Mint   func() string
-	Now    func() time.Time
+	// SignerNow, when set, says which key signs at the moment, in place of Signer's.
+	SignerNow func(ctx context.Context) (trust.Signer, error)
+	Submit    SubmitFunc
+	Mint      func() string
+	Now       func() time.Time
 }
 
 var errNoSessionEvent = errors.New("sessions: session_open was accepted without its Event")
 
 // Open implements Opener.
 func (o *CommandOpener) Open(ctx context.Context, agentID, keyID string, expiresAt time.Time) (int64, *protocol.Error) {
-	command, err := o.command(agentID, keyID, expiresAt)
+	signer := o.Signer
+	if o.SignerNow != nil {
+		var err error
+		if signer, err = o.SignerNow(ctx); err != nil {
+			return 0, protocol.Internal(err)
+		}
+	}
+	command, err := o.command(signer, agentID, keyID, expiresAt)
 	if err != nil {
 		return 0, protocol.Internal(err)
 	}
@@ -58,7 +67,7 @@ func (o *CommandOpener) Open(ctx context.Context, agentID, keyID string, expires
 	return epoch, nil
 }
 
-func (o *CommandOpener) command(agentID, keyID string, expiresAt time.Time) ([]byte, error) {
+func (o *CommandOpener) command(signer trust.Signer, agentID, keyID string, expiresAt time.Time) ([]byte, error) {
 	payload, err := strictjson.Marshal(struct {
 		AgentID          string `json:"agentId"`
 		KeyID            string `json:"keyId"`
@@ -70,12 +79,12 @@ func (o *CommandOpener) command(agentID, keyID string, expiresAt time.Time) ([]b
 	command, _, err := trust.SignDocument(protocol.KindCommand, &protocol.Command{
 		ProtocolVersion: protocol.Version,
 		ActionID:        o.Mint(),
-		Actor:           o.Signer.Principal,
+		Actor:           signer.Principal,
 		Kind:            protocol.CommandSessionOpen,
 		CorrelationID:   o.Mint(),
 		IssuedAt:        lexical.FormatMicros(o.Now()),
 		Payload:         payload,
-	}, o.Signer)
+	}, signer)
 	return command, err
 }
 

@@ -38,7 +38,10 @@ type Config struct {
 	Directory *registry.Directory
 	// Signer is the identity service: it signs tokens and session_open.
 	Signer trust.Signer
-	Opener Opener
+	// SignerNow, when set, says which of the identity service's keys signs at the
+	// moment, in place of Signer's.
+	SignerNow func(ctx context.Context, view *registry.View) (trust.Signer, error)
+	Opener    Opener
 	// AgentLock is the advisory lock of an Agent's sessions, the one that every
 	// commit of the Agent holds shared: events.AgentLockKey.
 	AgentLock func(agentID string) int64
@@ -71,6 +74,16 @@ type Service struct {
 func New(cfg Config) *Service {
 	if cfg.Opener != nil && cfg.AgentLock == nil {
 		panic("sessions: Opener without AgentLock")
+	}
+	if o, ok := cfg.Opener.(*CommandOpener); ok && o.SignerNow == nil && cfg.SignerNow != nil {
+		// Tokens and Commands of the identity service change keys together.
+		o.SignerNow = func(ctx context.Context) (trust.Signer, error) {
+			view, err := cfg.Directory.View(ctx)
+			if err != nil {
+				return trust.Signer{}, err
+			}
+			return cfg.SignerNow(ctx, view)
+		}
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -175,10 +188,22 @@ func (s *Service) holder(view *registry.View, principal protocol.Actor, keyID st
 		}
 		ends = append(ends, optional(card.ValidUntil()))
 	}
-	if signing, ok := view.Evidence.Key(s.cfg.Signer.KeyID); ok {
-		ends = append(ends, optional(registry.KeyEnd(signing)))
-	}
 	return ends, ""
+}
+
+// signing is the key that signs tokens now, and when it ends: no token outlives
+// the key that makes it good.
+func (s *Service) signing(ctx context.Context, view *registry.View) (signer trust.Signer, end optionalTime, err error) {
+	signer = s.cfg.Signer
+	if s.cfg.SignerNow != nil {
+		if signer, err = s.cfg.SignerNow(ctx, view); err != nil {
+			return signer, end, err
+		}
+	}
+	if key, ok := view.Evidence.Key(signer.KeyID); ok {
+		end = optional(registry.KeyEnd(key))
+	}
+	return signer, end, nil
 }
 
 // Session is an Agent's current session.
