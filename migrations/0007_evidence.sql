@@ -4,7 +4,8 @@
 -- and a run is one Ownership Epoch of a WorkItem.
 
 -- The end of each chain. Whoever appends holds the row, so a chain has no forks;
--- it can be made again from evidence_records.
+-- it can be made again from evidence_records. run_id is made of the WorkItem and
+-- the epoch; a second unique index on these would race with ON CONFLICT.
 CREATE TABLE evidence_runs (
     run_id          text COLLATE "C" PRIMARY KEY,
     group_id        text COLLATE "C" NOT NULL,
@@ -12,8 +13,7 @@ CREATE TABLE evidence_runs (
     ownership_epoch bigint NOT NULL CHECK (ownership_epoch > 0),
     length          bigint NOT NULL CHECK (length >= 0),
     -- record_hash of the last record, "" before the first.
-    head            text COLLATE "C" NOT NULL,
-    UNIQUE (work_item_id, ownership_epoch)
+    head            text COLLATE "C" NOT NULL
 ) WITH (fillfactor = 70);
 CREATE INDEX evidence_runs_group ON evidence_runs (group_id);
 
