@@ -186,7 +186,7 @@ func (v *Views) Conversation(ctx context.Context, a *Access, conversationID stri
 func (v *Views) Messages(ctx context.Context, a *Access, conversationID string, p httpkit.Page) (List, error) {
 	q := &query{columns: "e.document", key: []string{"m.sequence"}, from: `messages m
 		JOIN event_log e ON e.tree_id = m.tree_id AND e.group_id = m.group_id AND e.sequence = m.sequence
-		LEFT JOIN messages t ON t.tree_id = m.tree_id AND t.group_id = m.group_id AND t.message_id = m.target_id`}
+		LEFT JOIN messages t ON t.tree_id = m.tree_id AND t.group_id = m.group_id AND t.sequence = m.target_sequence`}
 	q.and("m.tree_id = ?", a.TreeID).and("m.group_id = ?", a.GroupID).and("m.conversation_id = ?", conversationID).
 		and("m.sequence >= ?", a.From)
 	if !a.Redacted {

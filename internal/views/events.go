@@ -63,7 +63,7 @@ func (v *Views) redacted(ctx context.Context, a *Access, page []events.StoredEve
 	}
 	rows, err := v.pool.Query(ctx, `
 		SELECT m.sequence FROM messages m
-		LEFT JOIN messages t ON t.tree_id = m.tree_id AND t.group_id = m.group_id AND t.message_id = m.target_id
+		LEFT JOIN messages t ON t.tree_id = m.tree_id AND t.group_id = m.group_id AND t.sequence = m.target_sequence
 		WHERE m.tree_id = $1 AND m.group_id = $2 AND m.sequence = ANY($3) AND (m.redacted OR t.redacted)`,
 		a.TreeID, a.GroupID, sequences)
 	if err != nil {
