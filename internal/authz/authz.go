@@ -42,9 +42,11 @@ type JWK struct {
 	KeyID     string `json:"kid"`
 	Use       string `json:"use"`
 	Algorithm string `json:"alg"`
-	// Issuer is the iss of the tokens that the key signs, State its place in the
-	// rotation. They are members of our own (RFC 7517 section 4).
+	// Issuer is the iss of the tokens that the key signs, Role the duty that decides
+	// which kinds of tokens those are, State its place in the rotation. They are
+	// members of our own (RFC 7517 section 4).
 	Issuer string `json:"iss"`
+	Role   string `json:"role"`
 	State  string `json:"state"`
 }
 
@@ -75,15 +77,15 @@ func Keys(view *registry.View, rotations []Rotation, now time.Time) KeySet {
 		if !key.Interval().Contains(lexical.InstantOf(now)) {
 			state = KeyPassive
 		}
-		set.Keys = append(set.Keys, jwk(key, state))
+		set.Keys = append(set.Keys, jwk(key, role, state))
 	}
 	slices.SortFunc(set.Keys, func(a, b JWK) int { return strings.Compare(a.KeyID, b.KeyID) })
 	return set
 }
 
-func jwk(key *trust.Key, state string) JWK {
+func jwk(key *trust.Key, role registry.Role, state string) JWK {
 	return JWK{
 		KeyType: "OKP", Curve: trust.Algorithm, X: lexical.EncodeBase64URL(key.PublicKey()),
-		KeyID: key.ID(), Use: "sig", Algorithm: "EdDSA", Issuer: key.Principal().ID, State: state,
+		KeyID: key.ID(), Use: "sig", Algorithm: "EdDSA", Issuer: key.Principal().ID, Role: string(role), State: state,
 	}
 }

@@ -47,14 +47,14 @@ func TestKeySetHasTheKeysOfTokenServicesThatHaveNotEnded(t *testing.T) {
 			t.Fatalf("%d %v %s", resp.StatusCode, resp.Header, body)
 		}
 		var set struct {
-			Keys []struct{ Kty, Crv, X, Kid, Use, Alg, Iss, State string }
+			Keys []struct{ Kty, Crv, X, Kid, Use, Alg, Iss, Role, State string }
 		}
 		if err := json.Unmarshal(body, &set); err != nil {
 			t.Fatal(err)
 		}
 		keys = map[string]authz.JWK{}
 		for _, k := range set.Keys {
-			keys[k.Kid] = authz.JWK{KeyType: k.Kty, Curve: k.Crv, X: k.X, KeyID: k.Kid, Use: k.Use, Algorithm: k.Alg, Issuer: k.Iss, State: k.State}
+			keys[k.Kid] = authz.JWK{KeyType: k.Kty, Curve: k.Crv, X: k.X, KeyID: k.Kid, Use: k.Use, Algorithm: k.Alg, Issuer: k.Iss, Role: k.Role, State: k.State}
 		}
 		return keys
 	}
@@ -62,7 +62,7 @@ func TestKeySetHasTheKeysOfTokenServicesThatHaveNotEnded(t *testing.T) {
 	if len(keys) != 3 {
 		t.Errorf("%d keys: %v", len(keys), keys)
 	}
-	want := authz.JWK{KeyType: "OKP", Curve: "Ed25519", X: identity.PublicKey(), KeyID: identity.KeyID, Use: "sig", Algorithm: "EdDSA", Issuer: identity.Principal.ID, State: "active"}
+	want := authz.JWK{KeyType: "OKP", Curve: "Ed25519", X: identity.PublicKey(), KeyID: identity.KeyID, Use: "sig", Algorithm: "EdDSA", Issuer: identity.Principal.ID, Role: "identity", State: "active"}
 	if keys[identity.KeyID] != want {
 		t.Errorf("identity key %+v, want %+v", keys[identity.KeyID], want)
 	}
