@@ -83,7 +83,15 @@ func BaseURL(ctx context.Context) string {
 	if c, ok := ctx.Value(callKey{}).(*Call); ok {
 		return c.base
 	}
-	return ""
+	base, _ := ctx.Value(baseKey{}).(string)
+	return base
+}
+
+type baseKey struct{}
+
+// WithBaseURL is for work that outlives the request it began with.
+func WithBaseURL(ctx context.Context, base string) context.Context {
+	return context.WithValue(ctx, baseKey{}, base)
 }
 
 func baseOf(r *http.Request) string {

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/missionweave/server/internal/httpkit"
 	"github.com/missionweave/server/internal/protocol"
 	"github.com/missionweave/server/internal/protocol/lexical"
 	"github.com/missionweave/server/internal/sessions"
@@ -59,9 +60,9 @@ type conn struct {
 	feeds     sync.WaitGroup
 }
 
-func newConn(s *Server, w *wire, peer string) *conn {
+func newConn(s *Server, w *wire, peer, base string) *conn {
 	// The connection outlives the request that it began as.
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(httpkit.WithBaseURL(context.Background(), base))
 	c := &conn{
 		server: s, wire: w, ctx: ctx, peer: peer, out: newOutbox(),
 		frames: make(chan []byte, inboundFrames), closing: make(chan struct{}), told: make(chan struct{}),

@@ -163,7 +163,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, r, refusal)
 		return
 	}
-	c := newConn(s, newWire(netConn, early, s.Policy.MaxBodyBytes), peerOf(r))
+	c := newConn(s, newWire(netConn, early, s.Policy.MaxBodyBytes), peerOf(r), httpkit.BaseURL(r.Context()))
 	c.bearer, c.hasBearer = bearer, hasBearer
 	s.metrics.connections.Inc()
 	go func() {
