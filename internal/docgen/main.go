@@ -47,10 +47,15 @@ func stateMachines() []byte {
 		{"Mission", groups.MissionTransitions},
 		{"WorkItem", groups.WorkItemTransitions},
 		{"Membership", groups.MembershipTransitions},
+		{"Proposal", groups.ProposalTransitions},
 		{"Offer", groups.OfferTransitions},
 		{"Approval request", groups.RequestTransitions},
 		{"Execution approval", groups.ExecutionTransitions},
 		{"Group", groups.GroupTransitions},
+		{"Coordinator lease", groups.LeaseTransitions[protocol.LeaseCoordinator]},
+		{"Ownership lease", groups.LeaseTransitions[protocol.LeaseOwnership]},
+		{"Execution Lease", groups.LeaseTransitions[protocol.LeaseExecution]},
+		{"Blocked lease", groups.LeaseTransitions[protocol.LeaseBlocked]},
 	} {
 		fmt.Fprintf(&b, "\n## %s\n\n```mermaid\nstateDiagram-v2\n", m.name)
 		for _, edge := range edges(m.rows) {

@@ -63,7 +63,7 @@ var WorkItemTransitions = []Transition{
 	{offerable, "work.offer with a contract", "work.contract.revised", nil, "no live owner, no live child"},
 	{inOffered, "work.accept_offer", "work.offer.accepted", inQueued, "own pending offer"},
 	{inOffered, "ext.missionweave.work.offer_decline", "ext.missionweave.work.offer_declined", nil, "own pending offer"},
-	{anyWork, causeOffersGone, "ext.missionweave.authority.offers_withdrawn", nil, ""},
+	{inOffered, causeOffersGone, "ext.missionweave.authority.offers_withdrawn", nil, ""},
 	{[]string{protocol.WorkOpen, protocol.WorkOffered}, "ext.missionweaveprotocol.core.work_dependency_add", "work.contract.revised", nil, ""},
 	{inQueued, "approval.grant_execution", "approval.execution.granted", nil, "ownership lease live"},
 	{inQueued, "ext.missionweave.approval.request_execution", "ext.missionweave.approval.execution_requested", nil, ""},
@@ -94,7 +94,7 @@ var WorkItemTransitions = []Transition{
 	{inBlocked, causeChildEnded, "work.blocked", nil, "blocked on that child"},
 	{inBlocked, causeChildFailed, "work.failed", inFailed, "by its failure policy"},
 	{[]string{protocol.WorkQueued, protocol.WorkActive, protocol.WorkBlocked}, causeOwnerLeft, "ext.missionweave.authority.ownership_released", nil, ""},
-	{anyWork, causeLeaseExpiry, "ext.missionweave.authority.lease_expired", nil, ""},
+	{[]string{protocol.WorkQueued, protocol.WorkActive, protocol.WorkBlocked, protocol.WorkSubmitted}, causeLeaseExpiry, eventLeaseExpired, nil, ""},
 	{unfinishedWork, causeMissionFailed, "work.failed", inFailed, ""},
 	{unfinishedWork, causeMissionEnded, "work.cancelled", inCancelled, ""},
 }

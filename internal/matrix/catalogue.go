@@ -66,7 +66,7 @@ func (r row) cases() []string {
 	for i := range len(r.sets) {
 		for _, c := range setCases[r.sets[i]] {
 			if r.applies(r.sets[i], c) {
-				out = append(out, c)
+				out = append(out, r.coded(c))
 			}
 		}
 	}
@@ -76,6 +76,29 @@ func (r row) cases() []string {
 	}
 	return append(out, "AF refused over WebSocket")
 }
+
+// coded is a case of a set with the code that the kind answers with.
+func (r row) coded(c string) string {
+	if c != "IST archived Group" {
+		return c
+	}
+	switch {
+	case leaseFirst[r.kind]:
+		return "WLE archived Group"
+	case !r.has(groups.CapacityMissionOwner, groups.CapacityApprover, groups.CapacityService, groups.CapacityMember), agentsOnly[r.kind]:
+		return "MR archived Group" // archival has ended every Membership but the MissionOwner's
+	}
+	return c
+}
+
+// leaseFirst are kinds whose lease is looked at (P20) before the Group's state
+// (P22): no lease of work outlives its Mission.
+var leaseFirst = map[string]bool{
+	"approval.grant_execution": true, "ext.missionweave.approval.consume_action": true,
+}
+
+// agentsOnly are kinds of any member that only an Agent can mean.
+var agentsOnly = map[string]bool{"work.accept_offer": true, "ext.missionweave.work.offer_decline": true}
 
 // ofAgents reports that an Agent can issue the kind in some capacity. What only
 // humans and services issue is refused on every connection, for a connection is
@@ -114,6 +137,10 @@ func (r row) applies(set byte, c string) bool {
 		return !k.Provisional
 	case name == "required member missing", name == "null member", name == "wrong type":
 		return k.Shape != nil
+	case set == 'D' && r.kind == protocol.CommandAgentCardRegister:
+		// A card's place is its Organization and its id goes with a version: own
+		// cases of the row.
+		return name != "document of another place" && name != "document id reused"
 	case set == 'V' && name == "too low":
 		return !zeroOnly[r.kind]
 	case set == 'W' && strings.Contains(name, "lease"):

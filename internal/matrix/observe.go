@@ -6,21 +6,51 @@ import (
 
 	"github.com/missionweave/server/client"
 	"github.com/missionweave/server/internal/groups"
+	"github.com/missionweave/server/internal/protocol"
 )
 
-// tables are the transition tables of COMMANDS.md section 4 under the names of
-// their objects.
-var tables = []struct {
+// table is one transition table of COMMANDS.md section 4 under the name of its
+// objects.
+type table struct {
 	name string
 	rows []groups.Transition
-}{
-	{"Mission", groups.MissionTransitions},
-	{"WorkItem", groups.WorkItemTransitions},
-	{"Membership", groups.MembershipTransitions},
-	{"Offer", groups.OfferTransitions},
-	{"approval request", groups.RequestTransitions},
-	{"execution Approval", groups.ExecutionTransitions},
-	{"Group", groups.GroupTransitions},
+}
+
+// The tables by their place in an observation.
+const (
+	ofMission = iota
+	ofWorkItem
+	ofMembership
+	ofOffer
+	ofRequest
+	ofExecution
+	ofGroup
+	ofProposal
+	ofCoordinatorLease
+	ofOwnershipLease
+	ofExecutionLease
+	ofBlockedLease
+	tableCount
+)
+
+var tables = [tableCount]table{
+	ofMission:          {"Mission", groups.MissionTransitions},
+	ofWorkItem:         {"WorkItem", groups.WorkItemTransitions},
+	ofMembership:       {"Membership", groups.MembershipTransitions},
+	ofOffer:            {"Offer", groups.OfferTransitions},
+	ofRequest:          {"approval request", groups.RequestTransitions},
+	ofExecution:        {"execution Approval", groups.ExecutionTransitions},
+	ofGroup:            {"Group", groups.GroupTransitions},
+	ofProposal:         {"Proposal", groups.ProposalTransitions},
+	ofCoordinatorLease: {"Coordinator lease", groups.LeaseTransitions[protocol.LeaseCoordinator]},
+	ofOwnershipLease:   {"Ownership lease", groups.LeaseTransitions[protocol.LeaseOwnership]},
+	ofExecutionLease:   {"Execution Lease", groups.LeaseTransitions[protocol.LeaseExecution]},
+	ofBlockedLease:     {"blocked lease", groups.LeaseTransitions[protocol.LeaseBlocked]},
+}
+
+var leaseTables = map[string]int{
+	protocol.LeaseCoordinator: ofCoordinatorLease, protocol.LeaseOwnership: ofOwnershipLease,
+	protocol.LeaseExecution: ofExecutionLease, protocol.LeaseBlocked: ofBlockedLease,
 }
 
 // transitionRows lists every row once per state it starts in.
@@ -59,7 +89,13 @@ func rowName(table string, t groups.Transition, from string) string {
 type seen struct{ state, mark string }
 
 // observation is the state of the objects that an Event may move, by table.
-type observation [7]map[string]seen
+type observation [tableCount]map[string]seen
+
+func (o *observation) lease(l *protocol.Lease) {
+	if l != nil {
+		o[leaseTables[l.LeaseType]][l.LeaseID] = seen{l.State, l.ExpiresAt + l.StartBy}
+	}
+}
 
 // observe looks at what an Event is about.
 func observe(s *groups.State, ev *groups.Event) observation {
@@ -71,24 +107,34 @@ func observe(s *groups.State, ev *groups.Event) observation {
 		return o
 	}
 	if ev.WorkItemID == "" {
-		o[0][""] = seen{state: s.Mission.State}
+		o[ofMission][""] = seen{state: s.Mission.State}
 	}
 	if w := s.WorkItems[ev.WorkItemID]; w != nil {
-		o[1][ev.WorkItemID] = seen{state: w.State}
+		o[ofWorkItem][ev.WorkItemID] = seen{state: w.State}
 		for _, offer := range w.Offers {
-			o[3][offer.OfferID] = seen{offer.Status, offer.ExpiresAt}
+			o[ofOffer][offer.OfferID] = seen{offer.Status, offer.ExpiresAt}
 		}
 		for _, r := range w.Requests {
-			o[4][r.RequestID] = seen{state: r.Status}
+			o[ofRequest][r.RequestID] = seen{state: r.Status}
 		}
 		for _, e := range w.Executions {
-			o[5][e.ApprovalID] = seen{state: e.Status}
+			o[ofExecution][e.ApprovalID] = seen{state: e.Status}
+		}
+		for i := range w.ClosedLeases {
+			o.lease(&w.ClosedLeases[i])
+		}
+		for _, l := range []*protocol.Lease{w.Ownership, w.Execution, w.Blocked} {
+			o.lease(l)
 		}
 	}
 	for actor, m := range s.Memberships {
-		o[2][actor.ID] = seen{m.State, string(rune(m.MembershipEpoch))}
+		o[ofMembership][actor.ID] = seen{m.State, string(rune(m.MembershipEpoch))}
 	}
-	o[6][""] = seen{state: s.Group.State}
+	o[ofGroup][""] = seen{state: s.Group.State}
+	for id, p := range s.Proposals {
+		o[ofProposal][id] = seen{state: p.Status}
+	}
+	o.lease(s.CoordinatorLease)
 	return o
 }
 
@@ -98,12 +144,15 @@ func (r *run) moved(s *stand, ev *groups.Event, before, after observation) {
 	if ev.Cause.Type == "command" {
 		kind = s.kindOf(ev.Cause.ID)
 	}
+	if p, ok := ev.Payload.(*groups.MissionCoordinatorAssigned); ok {
+		after.lease(p.ClosedLease) // the state keeps only the present lease
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i, table := range tables {
 		for id, now := range after[i] {
 			was := before[i][id]
-			if i >= 2 && was == now {
+			if i != ofMission && i != ofWorkItem && was == now {
 				continue // the Event is about another object of the kind
 			}
 			for _, t := range table.rows {
@@ -136,8 +185,11 @@ func causedBy(table []groups.Transition, t groups.Transition, ev *groups.Event, 
 			return false
 		}
 		// Two rows of one Command differ in who sent it.
+		names := func(cause string) bool {
+			return slices.ContainsFunc(table, func(o groups.Transition) bool { return o.Cause == cause })
+		}
 		switch {
-		case kind == "work.fail":
+		case kind == "work.fail" && names("work.fail by the owner"):
 			return !ownFailure(ev, kind)
 		case strings.HasSuffix(kind, "resource_usage_record"):
 			return ev.Actor.Type == client.Agent
@@ -175,6 +227,24 @@ var phrases = map[string]func(ev *groups.Event, kind string) bool{
 	"parent Coordinator replaced": func(ev *groups.Event, kind string) bool { return kind == "" && ev.Cause.Type == "event" },
 	"replace, revision, end of work or Membership, child Mission": func(*groups.Event, string) bool { return true },
 	"new Ownership Epoch": func(*groups.Event, string) bool { return true },
+	"Mission ended": func(ev *groups.Event, _ string) bool {
+		return slices.Contains([]string{"mission.approved", "mission.cancelled", "mission.terminated"}, ev.Kind)
+	},
+	"child Mission ended, work stays or is verified": func(ev *groups.Event, _ string) bool {
+		return ev.Cause.Type == "event" && (ev.Kind == "work.blocked" || ev.Kind == "work.result.accepted")
+	},
+	"work ends with its Mission or child Mission": func(ev *groups.Event, kind string) bool {
+		return (ev.Kind == "work.failed" || ev.Kind == "work.cancelled") && kind != "work.fail" && kind != "work.cancel"
+	},
+	"session takeover": revokedFor("session_replaced"),
+	"agent revoked":    revokedFor("agent_revoked"),
+}
+
+func revokedFor(reason string) func(*groups.Event, string) bool {
+	return func(ev *groups.Event, _ string) bool {
+		p, ok := ev.Payload.(*groups.LeaseRevoked)
+		return ok && p.Reason == reason
+	}
 }
 
 func childFailed(ev *groups.Event) bool {

@@ -65,13 +65,13 @@ var rows = []row{
 		"MR its Commands", "AF its grant",
 	}},
 	{kind: "membership.grant_delegation", sets: "XGSCV", positives: []string{"used"}, negatives: []string{
-		"SVF human actor", "SVF service actor", "IC:role grantee worker", "IC:same_agent self", "SVF budget dimension missing",
+		"SVF human actor", "SVF service actor", "IC:role grantee worker", "IC self", "SVF budget dimension missing",
 		"BE budget over the Mission's", "IC:deadline past expiry", "IST target verified", "RL depth",
 	}},
 	{kind: "policy.grant_cooperation_override", sets: "XGV", positives: []string{"owner", "service", "consumed once"}, negatives: []string{
 		"AF Coordinator", "AF:self_grant Agent owner for itself", "IC:override_not_applicable kind not governed", "IC:deadline past expiry",
 		"IC:identifier_in_use grant id in use", "AF:override expired", "AF:override second use", "AF:override other kind",
-		"AF:override other actor", "IC:override_not_needed not needed", "AF refused target leaves it usable",
+		"AF:override other actor", "IC:override_not_needed not needed", "OK refused target leaves it usable",
 	}},
 	{kind: "ext.missionweave.budget.increase", sets: "XGV", positives: []string{"Mission", "child Mission", "WorkItem by Coordinator", "un-pauses"}, negatives: []string{
 		"IC:not_an_increase decrease", "IC:not_an_increase equal", "IC:currency_mismatch other currency", "BE over the parent", "AF Worker",

@@ -1,6 +1,7 @@
 package matrix
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,12 +10,14 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/missionweave/server/client"
 	"github.com/missionweave/server/internal/groups"
 	"github.com/missionweave/server/internal/protocol/strictjson"
+	"github.com/missionweave/server/internal/trust"
 	"github.com/missionweave/server/internal/verify"
 )
 
@@ -35,6 +38,9 @@ type run struct {
 	failures             []string
 	emitted, transitions map[string]bool
 	deferred             []func()
+	// relaying maps the Action IDs of Organization Commands that carry an extension
+	// to their case: their Events can only be looked at in the database.
+	relaying map[string]string
 }
 
 func (r *run) pass(c string) {
@@ -56,13 +62,11 @@ func (r *run) event(kind string) {
 	r.emitted[kind] = true
 }
 
-// receipt notes the Organization facts of a receipt: they are in no Group's log.
-func (r *run) receipt(receipt strictjson.Value) {
-	for _, ref := range receipt.Member("events").Items() {
-		if !ref.Member("groupId").Exists() {
-			r.event(ref.Member("kind").Str())
-		}
-	}
+// relays notes that the Event of a Command must carry its extension.
+func (r *run) relays(actionID, c string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.relaying[actionID] = c
 }
 
 // later is called when all plays are over.
@@ -82,7 +86,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if err != nil {
 		return nil, fmt.Errorf("matrix: %w", err)
 	}
-	r := &run{ok: map[string]bool{}, bad: map[string]bool{}, emitted: map[string]bool{}, transitions: map[string]bool{}}
+	r := &run{ok: map[string]bool{}, bad: map[string]bool{}, emitted: map[string]bool{}, transitions: map[string]bool{}, relaying: map[string]string{}}
 	wanted := func(kind string) bool { return len(o.Kinds) == 0 || slices.Contains(o.Kinds, kind) }
 	work := errgroup.Group{}
 	work.SetLimit(max(1, o.Plays))
@@ -100,11 +104,14 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 			})
 		}
 	}
-	if len(o.Kinds) == 0 {
-		p := &play{stand: s, ctx: ctx, run: r, row: &row{kind: "precedence"}, actionID: client.NewID()}
+	for _, cross := range crossings {
+		if len(o.Kinds) > 0 && !slices.Contains(o.Kinds, cross.name) {
+			continue
+		}
+		p := &play{stand: s, ctx: ctx, run: r, row: &row{kind: cross.name}, actionID: client.NewID()}
 		closing = append(closing, p)
 		work.Go(func() error {
-			p.perform(precedence)
+			p.perform(cross.cases)
 			return ctx.Err()
 		})
 	}
@@ -120,9 +127,28 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		}
 	}
 	if err == nil {
-		err = r.verify(ctx, o.Stack)
+		err = r.verify(ctx, o.Stack, s.evidence)
 	}
 	return r.report(wanted), err
+}
+
+// crossings are plays that prove rows of many kinds or tables.
+var crossings = []struct {
+	name  string
+	cases func(*play)
+}{
+	{"precedence", precedence},
+	{"archived Group", archivedGroup},
+	{"WorkItem pairs", itemPairs},
+	{"Mission pairs", missionPairs},
+	{"other pairs", objectPairs},
+	{"WorkItem rows", itemRows},
+	{"expiry rows", expiryRows},
+	{"lease rows", leaseRows},
+	{"lease ends", leaseEnds},
+	{"end rows", endRows},
+	{"Membership rows", memberRows},
+	{"waiting rows", waitingRows},
 }
 
 // perform plays cases; what stops them is a failure of the row.
@@ -224,8 +250,9 @@ func same(a, b any) bool {
 	return errX == nil && errY == nil && string(x) == string(y)
 }
 
-// verify recomputes the whole database when the stack names it.
-func (r *run) verify(ctx context.Context, stack *client.DevStack) error {
+// verify recomputes the whole database when the stack names it, and looks at the
+// Events of the Organization, which no Group's log has.
+func (r *run) verify(ctx context.Context, stack *client.DevStack, evidence *trust.Evidence) error {
 	if stack.DatabaseURL == "" {
 		return nil
 	}
@@ -241,61 +268,91 @@ func (r *run) verify(ctx context.Context, stack *client.DevStack) error {
 	for _, d := range report.Differences {
 		r.fail("verify", d.String())
 	}
+	rows, err := pool.Query(ctx, "SELECT document FROM org_events ORDER BY ordinal")
+	if err != nil {
+		return fmt.Errorf("matrix: read the Organization's Events: %w", err)
+	}
+	var document []byte
+	_, err = pgx.ForEachRow(rows, []any{&document}, func() error {
+		if err := r.fact(document, evidence); err != nil {
+			r.fail("Organization Event", err.Error())
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("matrix: read the Organization's Events: %w", err)
+	}
+	return nil
+}
+
+// fact looks at one Event of the Organization.
+func (r *run) fact(document []byte, evidence *trust.Evidence) error {
+	doc, err := strictjson.Parse(document)
+	if err != nil {
+		return err
+	}
+	ev, err := verifiedEvent(doc, evidence)
+	if err != nil {
+		return err
+	}
+	r.event(ev.Kind)
+	if c, ok := r.relaying[ev.Cause.ID]; ok {
+		if !bytes.Contains(doc.Root().Member("extensions").Raw(), []byte(noteURI)) {
+			return fmt.Errorf("%s does not carry the Command's extension", ev.Kind)
+		}
+		r.pass(c)
+	}
 	return nil
 }
 
 // report counts the rows of all tables.
 func (r *run) report(wanted func(string) bool) *Report {
-	out := &Report{Failed: slices.Sorted(slices.Values(r.failures))}
+	out := &Report{Failed: slices.Sorted(slices.Values(r.failures)), Missing: []string{}, Unreachable: []Row{}}
 	listed := map[string]bool{}
-	var commands, negatives []string
-	done, broken := map[string]bool{}, map[string]bool{}
 	for _, row := range rows {
 		listed[row.kind] = true
 		if !wanted(row.kind) {
 			continue
 		}
-		commands = append(commands, row.kind)
-		all := true
+		k := KindCount{Kind: row.kind, Sets: row.sets}
+		broken := slices.ContainsFunc([]string{"stage", "fold", "answer"}, func(c string) bool { return r.bad[row.kind+": "+c] })
+		var positives, negatives []string
 		for _, name := range row.positives {
-			c := row.kind + ": positive " + name
-			switch {
-			case r.bad[c] || r.bad[row.kind+": stage"] || r.bad[row.kind+": fold"] || r.bad[row.kind+": answer"]:
-				broken[row.kind] = true
-			case !r.ok[c]:
-				all = false
-				out.Missing = append(out.Missing, c)
-			}
+			positives = append(positives, row.kind+": positive "+name)
 		}
-		done[row.kind] = all
 		for _, c := range row.cases() {
 			negatives = append(negatives, row.kind+": "+c)
 		}
+		out.tally(&k.Positives, "case", positives, r.ok, r.bad)
+		out.tally(&k.Negatives, "case", negatives, r.ok, r.bad)
+		out.Kinds = append(out.Kinds, k)
+		out.Commands.Total++
+		if k.Positives.Passed == k.Positives.Total && !broken {
+			out.Commands.Passed++
+		}
+		out.Negatives.Total += k.Negatives.Total
+		out.Negatives.Passed += k.Negatives.Passed
+		out.Negatives.Unreachable += k.Negatives.Unreachable
 	}
 	for _, k := range groups.Kinds() {
 		if !listed[k.Kind] {
-			commands = append(commands, k.Kind) // a kind that the catalogue has and the rows have not
+			out.Commands.Total++ // a kind that the catalogue has and the rows have not
+			out.Missing = append(out.Missing, k.Kind+": no row")
 		}
 	}
-	out.Commands.Total = len(commands)
-	for _, kind := range commands {
-		if done[kind] && !broken[kind] {
-			out.Commands.Passed++
-		} else if !listed[kind] {
-			out.Missing = append(out.Missing, kind+": no row")
-		}
-	}
-	var events []string
+	var events, order, absent []string
 	for _, k := range groups.EventKinds() {
 		events = append(events, k.Kind)
 	}
-	out.tally(&out.Events, "event", events, r.emitted, nil)
-	out.tally(&out.Transitions, "transition", transitionRows(), r.transitions, nil)
-	out.tally(&out.Negatives, "case", negatives, r.ok, r.bad)
-	var order []string
 	for _, pair := range pairs {
 		order = append(order, "precedence: "+pair)
 	}
+	for _, p := range absentPairs() {
+		absent = append(absent, "pair "+p.name())
+	}
+	out.tally(&out.Events, "event", events, r.emitted, nil)
+	out.tally(&out.Transitions, "transition", transitionRows(), r.transitions, nil)
 	out.tally(&out.Precedence, "pair", order, r.ok, r.bad)
+	out.tally(&out.Pairs, "absent", absent, r.ok, r.bad)
 	return out
 }

@@ -18,7 +18,9 @@ type group struct {
 	reader *actor
 	state  *groups.State
 	events map[string]client.Event
-	play   *play
+	// messages are the Message documents of the log, amendments included.
+	messages []protocol.Message
+	play     *play
 }
 
 func (p *play) watch(id, treeID string, reader *actor) *group {
@@ -54,13 +56,7 @@ func (g *group) take(d client.Delivery) error {
 	if err != nil {
 		return err
 	}
-	if fault := protocol.Validate(protocol.KindEvent, doc.Root()); fault != nil {
-		return fault
-	}
-	if _, failure := trust.Verify(protocol.KindEvent, doc.Root(), g.play.evidence); failure != nil {
-		return fmt.Errorf("signature: stage %d, %s", failure.Stage, failure.Reason)
-	}
-	ev, err := groups.DecodeEvent(doc.Root())
+	ev, err := verifiedEvent(doc, g.play.evidence)
 	if err != nil {
 		return err
 	}
@@ -69,9 +65,24 @@ func (g *group) take(d client.Delivery) error {
 		return fmt.Errorf("fold: %w", err)
 	}
 	g.events[d.Event.EventID] = d.Event
+	if m := ev.MessageDoc(); m != nil {
+		g.messages = append(g.messages, *m)
+	}
 	g.play.run.event(ev.Kind)
 	g.play.run.moved(g.play.stand, ev, before, observe(g.state, ev))
 	return nil
+}
+
+// verifiedEvent holds an Event against the Event schema, its signature and the
+// payload profile of its kind.
+func verifiedEvent(doc *strictjson.Document, evidence *trust.Evidence) (*groups.Event, error) {
+	if fault := protocol.Validate(protocol.KindEvent, doc.Root()); fault != nil {
+		return nil, fault
+	}
+	if _, failure := trust.Verify(protocol.KindEvent, doc.Root(), evidence); failure != nil {
+		return nil, fmt.Errorf("signature: stage %d, %s", failure.Stage, failure.Reason)
+	}
+	return groups.DecodeEvent(doc.Root())
 }
 
 // scene is one Mission and who takes part in it.

@@ -68,6 +68,7 @@ func approveChild(p *play) {
 	}
 	p.inside(child, mission, sub, func(owner *actor) {
 		finish()
+		p.framed(func() *attempt { return p.childApproval(owner, "mission.approve", "approved") })
 		p.accept("child", p.childApproval(owner, "mission.approve", "approved"))
 	})
 	if p.item(item).State != protocol.WorkVerified {
@@ -87,21 +88,32 @@ func requestChangesOfChild(p *play) {
 	_, child, mission := p.begin(sub)
 	p.inside(child, mission, sub, func(owner *actor) {
 		p.admit(p.worker, "worker")
-		p.do(p.submitMission(p.verified(p.worker)))
-		p.accept("child", p.childApproval(owner, "mission.request_changes", "changes_requested"))
+		done := p.verified(p.worker)
+		changes := func() *attempt { return p.childApproval(owner, "mission.request_changes", "changes_requested") }
+		p.do(p.submitMission(done))
+		p.framed(changes)
+		p.accept("child", changes())
+		p.do(p.submitMission(done))
+		p.do(changes())
 	})
 }
 
 func cancelTree(p *play) {
 	p.newScene()
 	sub := p.agent("child")
+	_, other, _ := p.begin(sub)
+	cancel := func() *attempt { return p.within(other, p.lead, "mission.cancel").with("reason", "Not needed.") }
+	p.framed(cancel)
+	p.do(cancel())
 	_, child, mission := p.begin(sub)
+	late := p.within(child, sub, "work.authorize").in("workItemId", client.NewID()).with("contract", p.contract())
 	p.accept("cascade", p.as(p.owner, "mission.cancel").with("reason", "Not needed."))
 	p.inside(child, mission, sub, func(*actor) {
 		if p.state.Mission.State != protocol.MissionCancelled {
 			p.failed("positive cascade", "the child Mission is %s", p.state.Mission.State)
 		}
 	})
+	p.refuse("child Group afterwards", late)
 }
 
 func cancelParentWork(p *play) {
@@ -131,7 +143,9 @@ func extendChildDeadline(p *play) {
 		return p.within(child, p.lead, "ext.missionweave.mission.extend_deadline").with("deadline", client.Timestamp(p.deadline.Add(d)), "reason", "More to do.")
 	}
 	p.refuse("beyond the parent's", extend(time.Hour))
+	p.framed(func() *attempt { return extend(-90 * time.Minute) })
 	p.accept("child within the parent's", extend(-90*time.Minute))
+	p.do(extend(-80 * time.Minute))
 }
 
 func increaseChildBudget(p *play) {
@@ -140,7 +154,13 @@ func increaseChildBudget(p *play) {
 		return map[string]any{"currency": "EUR", "financialLimit": 1, "modelTokenLimit": tokens}
 	}
 	_, child, _ := p.begin(p.agent("child"), "budget", limit(100))
-	p.accept("child Mission", p.within(child, p.lead, "ext.missionweave.budget.increase").with("budget", limit(200), "reason", "More to do."))
+	increase := func(tokens int64) *attempt {
+		return p.within(child, p.lead, "ext.missionweave.budget.increase").with("budget", limit(tokens), "reason", "More to do.")
+	}
+	p.framed(func() *attempt { return increase(200) })
+	p.accept("child Mission", increase(200))
+	p.do(increase(300))
+	p.secondSession(func() *attempt { return increase(400) })
 }
 
 func submitWithChild(p *play) {
@@ -164,6 +184,12 @@ func assignWithChild(p *play) {
 		return p.as(p.owner, "mission.assign_coordinator").with("coordinatorAgentId", to.Principal().ID)
 	}
 	p.refuse("Coordinator of a live child", assign(sub))
+	_, child, _ := p.begin(p.agent("child"))
+	inChild := func(to *actor) *attempt {
+		return p.within(child, p.lead, "mission.assign_coordinator").with("coordinatorAgentId", to.Principal().ID)
+	}
+	p.framed(func() *attempt { return inChild(p.worker) })
+	p.do(inChild(p.worker))
 	p.do(assign(p.other))
 }
 
@@ -188,7 +214,7 @@ func terminateTree(p *play) {
 	if s := p.state.Mission.State; s != protocol.MissionFailed {
 		p.failed("positive fail_parent_mission", "the parent Mission is %s", s)
 	}
-	down := &play{stand: p.stand, ctx: p.ctx, run: p.run, row: p.row, actionID: client.NewID()}
+	down := p.another()
 	down.newScene()
 	p.made = append(p.made, down.made...)
 	_, child, _ = down.begin(sub)
@@ -203,7 +229,6 @@ func denyExecution(p *play) {
 	item := p.queued(p.worker, gated)
 	asked := p.ask(p.worker, item).with("expiresAt", client.Timestamp(time.Now().Add(time.Second)))
 	p.do(asked)
-	until := time.Now().Add(time.Second)
 	deny := func(by *actor, decision string) *attempt {
 		return p.as(by, "ext.missionweave.approval.deny_execution").in("workItemId", item).with(
 			"approval", p.executionApproval(by, item, decision), "ownershipEpoch", p.epoch(item), "requestId", asked.payload["requestId"])
@@ -213,7 +238,18 @@ func denyExecution(p *play) {
 	p.withoutAuthority(valid)
 	p.refuse("Worker", p.by(p.worker, valid()))
 	p.refuse("decision approved", deny(p.owner, "approved"))
-	p.wait(until)
+	p.await("the end of the request", func() bool {
+		for _, e := range p.events {
+			if e.Kind == "ext.missionweave.approval.execution_expired" && e.Cause.ID == asked.payload["requestId"] {
+				if e.Actor.Type != client.Service || e.Cause.Type != "timer" {
+					p.failed(p.find("expiry Event by the timer"), "actor %s, cause %s", e.Actor.Type, e.Cause.Type)
+				}
+				return true
+			}
+		}
+		return false
+	})
+	p.passed(p.find("expiry Event by the timer"))
 	p.exactAgain(valid)
 	p.accept("late denial", valid())
 	p.reuse(valid)
@@ -286,6 +322,13 @@ func decideAction(p *play) {
 	p.reuse(func() *attempt { return p.decideOn(p.owner, item, ask(time.Hour), "approved") })
 }
 
+// consumption is the use of what was asked and decided.
+func (p *play) consumption(item string, asked, decision *attempt) *attempt {
+	return p.as(p.authorizer(), "ext.missionweave.approval.consume_action").in("workItemId", item).with(
+		"requestId", asked.payload["requestId"], "approvalId", decision.doc("approval").fields["approvalId"],
+		"actionId", asked.payload["actionId"], "executionLeaseId", p.lease(item), "capabilityTokenId", client.NewID())
+}
+
 func consumeAction(p *play) {
 	p.newScene()
 	item := p.active(p.worker)
@@ -296,11 +339,7 @@ func consumeAction(p *play) {
 		p.do(d)
 		return a, d
 	}
-	use := func(item string, asked, decision *attempt) *attempt {
-		return p.as(p.authorizer(), "ext.missionweave.approval.consume_action").in("workItemId", item).with(
-			"requestId", asked.payload["requestId"], "approvalId", decision.doc("approval").fields["approvalId"],
-			"actionId", asked.payload["actionId"], "executionLeaseId", p.lease(item), "capabilityTokenId", client.NewID())
-	}
+	use := p.consumption
 	asked, decision := decided(item, "approved")
 	valid := func() *attempt { return use(item, asked, decision) }
 	p.sets(valid)

@@ -63,6 +63,7 @@ func dependencyAdd(p *play) {
 	p.refuse("queued", add(p.queued(p.worker), second))
 	p.do(p.offer(third, p.worker))
 	p.accept("offered", add(third, second))
+	p.secondSession(valid)
 }
 
 func ownershipLeaseRenew(p *play) {
@@ -81,6 +82,7 @@ func ownershipLeaseRenew(p *play) {
 	p.wait(time.Now().Add(time.Second))
 	p.refuse("lapsed", renew(p.worker, brief))
 	p.accept("queued", valid())
+	p.do(valid().with("leaseSeconds", 2400))
 	p.secondSession(valid)
 }
 
@@ -105,6 +107,7 @@ func usageRecord(p *play) {
 	p.refuse("Coordinator", p.by(p.lead, valid()))
 	p.exactAgain(valid)
 	p.accept("Worker", valid())
+	p.setV(valid)
 	meter, err := p.service("metering")
 	p.must(err)
 	closed := p.lease(item)
@@ -187,6 +190,13 @@ func workFail(p *play) {
 	p.do(p.block(p.worker, blocked))
 	p.accept("from blocked", p.failWork(blocked))
 	p.accept("Worker", own(p.active(p.worker)))
+	handed := p.handedOver(p.other, p.worker)
+	p.do(p.startWork(p.worker, handed))
+	ownOf := func(who *actor, item string) *attempt {
+		return p.working(who, "work.fail", item).with("reason", "It broke.", "evidence", []any{p.proof(who, item, "failure_report", "failed")})
+	}
+	p.workerSet(handed, ownOf)
+	p.takeover(handed, ownOf)
 	p.reuse(func() *attempt { return p.failWork(p.open()) })
 	p.secondSession(valid)
 }
@@ -210,6 +220,7 @@ func workCancel(p *play) {
 	blocked := p.active(p.worker)
 	p.do(p.block(p.worker, blocked))
 	p.do(p.cancelWork(p.lead, blocked))
+	p.secondSession(valid)
 }
 
 // gated asks for a human's Approval before the start.
@@ -288,16 +299,19 @@ func requestExecution(p *play) {
 	p.secondSession(valid)
 }
 
+// revocation revokes an execution approval.
+func (p *play) revocation(item string, grant *attempt) *attempt {
+	d := p.executionApproval(p.owner, item, "revoked")
+	d.fields["revokesApprovalId"] = grant.doc("approval").fields["approvalId"]
+	return p.as(p.owner, "ext.missionweave.approval.revoke_execution").in("workItemId", item).with("approval", d)
+}
+
 func revokeExecution(p *play) {
 	p.newScene()
 	item := p.queued(p.worker, gated)
 	grant := p.grant(p.owner, item)
 	p.do(grant)
-	valid := func() *attempt {
-		d := p.executionApproval(p.owner, item, "revoked")
-		d.fields["revokesApprovalId"] = grant.doc("approval").fields["approvalId"]
-		return p.as(p.owner, "ext.missionweave.approval.revoke_execution").in("workItemId", item).with("approval", d)
-	}
+	valid := func() *attempt { return p.revocation(item, grant) }
 	p.sets(valid)
 	p.withoutAuthority(valid)
 	unknown := valid()

@@ -1,6 +1,7 @@
 package matrix
 
 import (
+	"bytes"
 	"time"
 
 	"github.com/missionweave/server/client"
@@ -279,6 +280,7 @@ func (p *play) amend(who *actor, positive string) {
 	if p.asks("twice") {
 		p.refuse("twice", valid())
 	}
+	p.do(p.amendment(who, kind, later))
 }
 
 func messageCorrect(p *play) {
@@ -294,10 +296,38 @@ func messageRetract(p *play) {
 	p.secondSession(func() *attempt { return p.amendment(p.worker, p.row.kind, p.posted(p.worker)) })
 }
 
+// hidden replays the log as a Worker: neither a redacted Message nor its
+// correction is there any more, and the redaction is.
+func (p *play) hidden() {
+	c := p.find("hidden from a Worker")
+	original := p.posted(p.worker)
+	correction := p.amendment(p.worker, "message.correct", original)
+	p.do(correction)
+	p.do(p.amendment(p.lead, "message.redact", original))
+	page, _, err := p.other.Events(p.ctx, p.id, 0, 1000)
+	p.must(err)
+	seen := map[string]bool{}
+	for _, d := range page {
+		for _, id := range []string{original, correction.payload["messageId"].(string)} {
+			if bytes.Contains(d.Bytes, []byte(`"messageId":"`+id+`"`)) {
+				p.failed(c, "%s is still delivered", d.Event.Kind)
+				return
+			}
+		}
+		seen[d.Event.Kind] = true
+	}
+	if !seen["message.redacted"] {
+		p.failed(c, "the redaction is not delivered")
+		return
+	}
+	p.passed(c)
+}
+
 func messageRedact(p *play) {
 	p.newScene()
 	p.refuse("Worker", p.amendment(p.worker, "message.redact", p.posted(p.other)))
 	p.amend(p.lead, "Coordinator")
+	p.hidden()
 	p.accept("owner", p.amendment(p.owner, "message.redact", p.posted(p.worker)))
 	p.secondSession(func() *attempt { return p.amendment(p.lead, p.row.kind, p.posted(p.worker)) })
 }

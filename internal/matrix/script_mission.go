@@ -148,6 +148,7 @@ func missionApprove(p *play) {
 	p.refuse("decision denied", set("decision", "denied"))
 	p.refuse("kind child_mission", set("kind", "child_mission"))
 	p.refuse("policy version differs", set("acceptancePolicyVersion", "2.0.0"))
+	p.withoutAuthority(valid)
 	p.accept("root", valid())
 	p.reuse(valid)
 }

@@ -7,8 +7,10 @@ import (
 )
 
 func init() {
-	scripts["mission.create_follow_up"] = []func(*play){followUp}
-	scripts["mission.create_child"] = []func(*play){createChild}
+	scripts["mission.create_follow_up"] = []func(*play){followUp, followCancelled}
+	scripts["mission.create_child"] = append(scripts["mission.create_child"], createChild)
+	scripts["membership.change"] = append(scripts["membership.change"], childMembers)
+	scripts["approval.grant_execution"] = append(scripts["approval.grant_execution"], grantInChild)
 }
 
 // child is a mission.create_child from a WorkItem.
@@ -80,6 +82,7 @@ func createChild(p *play) {
 	last := p.child(blocked, sub)
 	p.accept("from blocked", last)
 	p.watched(last)
+	p.secondSession(func() *attempt { return p.child(item, sub) })
 	p.end()
 }
 
@@ -93,6 +96,9 @@ func followUp(p *play) {
 		return a.with("followUpToMissionId", source)
 	}
 	p.refuse("source active", valid())
+	observer, err := p.newHuman(p.ctx, "follower")
+	p.must(err)
+	p.admit(observer, "observer")
 	p.awaiting()
 	approve := p.decideMission(p.owner, "mission.approve", "approved")
 	p.do(approve)
@@ -114,4 +120,43 @@ func followUp(p *play) {
 	second := p.documented()
 	p.watch(id, mission, p.owner)
 	p.accept("with revocation", second)
+	mission, id = client.NewID(), client.NewID()
+	again := p.documented()
+	again.doc("revocation").fields["approvalId"] = second.doc("revocation").fields["approvalId"]
+	p.refuse("document id reused", again)
+	p.refuse("not the owner", p.by(observer, valid()).leaving("membershipEpoch"))
+}
+
+func followCancelled(p *play) {
+	p.newScene()
+	source := p.missionID
+	p.end()
+	a := p.creation(p.owner, client.NewID(), client.NewID(), p.lead.Principal().ID)
+	a.env["kind"] = "mission.create_follow_up"
+	p.refuse("source cancelled", a.with("followUpToMissionId", source))
+}
+
+// childMembers: the root's human watches every child Mission, and stays what it is.
+func childMembers(p *play) {
+	p.newScene()
+	_, child, _ := p.begin(p.agent("child"))
+	p.refuse("root MissionOwner in a child", p.within(child, p.lead, "membership.change").with(
+		"member", p.owner.Principal(), "role", "observer", "scopes", []string{"message.read"}))
+}
+
+// grantInChild: the root's human opens the gates of child Missions too.
+func grantInChild(p *play) {
+	p.newScene()
+	sub := p.agent("child")
+	item := p.open(gated)
+	a := p.child(item, sub).with("permissions", []any{map[string]any{"resource": resource, "operations": []string{"read"}}})
+	p.do(a)
+	p.inside(p.watched(a), a.payload["missionId"].(string), sub, func(*actor) {
+		p.admit(p.worker, "worker")
+		item := p.open(gated, func(c map[string]any) { c["budget"] = map[string]any{"currency": "EUR", "financialLimit": 1} })
+		p.do(p.offer(item, p.worker))
+		p.do(p.acceptOffer(p.worker, item))
+		p.accept("human in a child", p.grant(p.owner, item))
+		p.do(p.startWork(p.worker, item))
+	})
 }

@@ -68,6 +68,9 @@ func workAuthorize(p *play) {
 	cite := func() *attempt { return valid().without("contract").with("proposalId", proposal.payload["proposalId"]) }
 	p.accept("Proposal", cite())
 	p.refuse("closed Proposal", cite())
+	second := p.proposal(p.worker)
+	p.do(second)
+	p.refuse("too low", valid().without("contract").with("proposalId", second.payload["proposalId"]).in("expectedRevision", 0))
 	p.accept("owner override", p.by(p.owner, valid()).with("emergencyOverride", map[string]any{"reason": "The Coordinator is away."}))
 	p.ruin(valid)
 }
@@ -98,7 +101,7 @@ func workOffer(p *play) {
 	p.refuse("old offer after replace", p.acceptOffer(p.worker, item).with("offerId", old))
 	p.accept("from offered", p.offer(item, p.worker, p.other))
 	p.accept("revision", valid().with("contract", next))
-	soon := time.Now().Add(300 * time.Millisecond)
+	soon := time.Now().Add(1500 * time.Millisecond)
 	p.do(p.acceptOffer(p.worker, item).with("startBy", client.Timestamp(soon)))
 	p.refuse("live owner", p.offer(item, p.other))
 	p.wait(soon)
@@ -215,6 +218,12 @@ func (p *play) takenOver(item string, build func(who *actor, item string) *attem
 	p.withoutAuthority(valid)
 }
 
+// takeover lets the Worker's new session revoke the lease of item.
+func (p *play) takeover(item string, build func(who *actor, item string) *attempt) {
+	p.newSession(p.worker)
+	p.refuse("lease revoked by takeover", build(p.worker, item))
+}
+
 func workStart(p *play) {
 	p.newScene()
 	item := p.handedOver(p.other, p.worker)
@@ -235,7 +244,7 @@ func workStart(p *play) {
 	p.do(p.as(p.lead, "work.unblock").in("workItemId", item).with("resolution", "Answered."))
 	p.accept("after unblock", valid())
 	late := p.offered(p.worker)
-	soon := time.Now().Add(250 * time.Millisecond)
+	soon := time.Now().Add(800 * time.Millisecond)
 	p.do(p.acceptOffer(p.worker, late).with("startBy", client.Timestamp(soon)))
 	p.wait(soon)
 	p.refuse("after startBy", p.startWork(p.worker, late))

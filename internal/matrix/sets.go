@@ -68,8 +68,11 @@ func (p *play) setX(make maker) {
 		m["correlationId"] = encode(client.NewID())
 		return encode(m)
 	}))
-	foreign := make()
-	foreign.signer = &client.Identity{Principal: foreign.who.Principal(), KeyID: p.registrar.Identity().KeyID, Key: p.registrar.Identity().Key}
+	foreign, key := make(), p.registrar.Identity()
+	if foreign.who == p.registrar {
+		key = p.owner.Identity()
+	}
+	foreign.signer = &client.Identity{Principal: foreign.who.Principal(), KeyID: key.KeyID, Key: key.Key}
 	p.refuse("foreign key", foreign)
 	p.refuse("createdAt differs", changed(func(b []byte) []byte {
 		m := members(b)
@@ -194,7 +197,7 @@ func (p *play) outside(who *actor) (outsider, former, lapsed, visitor *actor) {
 	}
 	p.do(change(former))
 	p.do(p.as(p.lead, "membership.end").with("member", former.Principal()))
-	soon := time.Now().Add(400 * time.Millisecond)
+	soon := time.Now().Add(800 * time.Millisecond)
 	p.do(change(lapsed).with("state", "provisional", "provisionalExpiresAt", client.Timestamp(soon)))
 	p.do(change(visitor).with("state", "provisional", "provisionalExpiresAt", client.Timestamp(time.Now().Add(time.Hour))))
 	p.wait(soon)
@@ -202,11 +205,11 @@ func (p *play) outside(who *actor) (outsider, former, lapsed, visitor *actor) {
 }
 
 func (p *play) setG(make maker) {
-	who := make().who
-	if who.Principal().Type == client.Service {
-		p.refuse("absent Group", make().in("groupId", client.NewID()))
-		return
+	if valid := make; make().who.Principal().Type == client.Service {
+		// The Membership of whoever sends it is looked at before its authority.
+		make = func() *attempt { return p.by(p.worker, valid()) }
 	}
+	who := make().who
 	outsider, former, lapsed, visitor := p.outside(who)
 	absent, errAbsent := p.refusal(p.find("absent Group"), make().in("groupId", client.NewID()))
 	p.settle("absent Group", errAbsent)
@@ -311,6 +314,7 @@ func (p *play) documentMember(a *attempt) string {
 // signerMember names who signs a document of a kind.
 var signerMember = map[protocol.DocumentKind]string{
 	protocol.KindApproval: "approver", protocol.KindEvidence: "generatedBy", protocol.KindContextPackage: "generatedBy",
+	protocol.KindGroupSnapshot: "createdBy",
 }
 
 func (p *play) setD(make maker) {
@@ -323,39 +327,76 @@ func (p *play) setD(make maker) {
 		edit(a.doc(member))
 		return a
 	}
+	pivot := "missionId"
+	switch make().doc(member).kind {
+	case protocol.KindAgentCard:
+		pivot = "displayName"
+	case protocol.KindGroupSnapshot:
+		pivot = "snapshotId"
+	}
 	p.refuse("document tampered", with(func(d *document) {
 		d.bytes = func(b []byte) []byte {
 			m := members(b)
-			m["missionId"] = encode(client.NewID())
+			m[pivot] = encode(client.NewID())
 			canonical, err := strictjson.Canonicalize(encode(m))
 			p.must(err)
 			return canonical
 		}
 	}))
 	p.refuse("document under an unknown key", with(func(d *document) { d.by.KeyID = client.NewID() }))
-	p.refuse("document shape", with(func(d *document) { delete(d.fields, "missionId") }))
+	p.refuse("document shape", with(func(d *document) { delete(d.fields, pivot) }))
 	p.refuse("document of another Principal", with(func(d *document) {
 		by := p.outsider
 		if d.kind == protocol.KindApproval {
 			by = p.outsiderHuman
 		}
-		d.by = by.Identity()
-		if name, ok := signerMember[d.kind]; ok {
-			d.fields[name] = by.Principal()
-			return
+		if d.kind == protocol.KindAgentCard || d.kind == protocol.KindGroupSnapshot {
+			by = p.authorizer()
 		}
+		p.sign(d, by)
+	}))
+	p.refuse("document key revoked", with(p.underEndedKey))
+	if !p.asks("document of another place") {
+		return
+	}
+	var others []*attempt
+	for _, place := range []string{"groupId", "missionId", "workItemId"} {
+		if _, ok := make().doc(member).fields[place]; ok {
+			others = append(others, with(func(d *document) { d.fields[place] = client.NewID() }))
+		}
+	}
+	p.refuse("document of another place", others...)
+}
+
+// underEndedKey signs a document as of a time when its key was still valid; that
+// it is admitted only now, after the revocation, is what counts.
+func (p *play) underEndedKey(d *document) {
+	kind := client.Agent
+	switch d.kind {
+	case protocol.KindApproval:
+		kind = client.Human
+	case protocol.KindAgentCard, protocol.KindGroupSnapshot:
+		kind = client.Service
+	}
+	p.sign(d, p.keyless[kind])
+	for _, member := range []string{"occurredAt", "createdAt", "generatedAt", "issuedAt"} {
+		if _, ok := d.fields[member]; ok {
+			d.fields[member] = client.Timestamp(time.Now().Add(-time.Minute))
+		}
+	}
+}
+
+// sign gives a document another signer, and names that one as who made it.
+func (p *play) sign(d *document, by *actor) {
+	d.by = by.Identity()
+	if name, ok := signerMember[d.kind]; ok {
+		d.fields[name] = by.Principal()
+	}
+	if d.kind == protocol.KindArtifact {
 		producer := maps.Clone(d.fields["producer"].(map[string]any))
 		producer["agentId"] = by.Principal().ID
 		d.fields["producer"] = producer
-	}))
-	others := []*attempt{
-		with(func(d *document) { d.fields["groupId"] = client.NewID() }),
-		with(func(d *document) { d.fields["missionId"] = client.NewID() }),
 	}
-	if _, ok := make().doc(member).fields["workItemId"]; ok {
-		others = append(others, with(func(d *document) { d.fields["workItemId"] = client.NewID() }))
-	}
-	p.refuse("document of another place", others...)
 }
 
 // reuse sends a new Command whose document has the id of the accepted one.
@@ -418,16 +459,21 @@ func (p *play) secondSession(build maker) {
 		return
 	}
 	old := who.sessionEpoch()
+	p.newSession(who)
+	p.settle("resend after session change", p.sameReceipt(p.first.bytes, p.first.receipt))
+	if p.asks("old session") {
+		p.refuse("old session", build().in("sessionEpoch", old))
+	}
+}
+
+// newSession is a takeover by another runtime of an Agent.
+func (p *play) newSession(who *actor) {
 	who.session.Close()
 	session, err := p.openSocket(p.ctx, who.Identity())
 	p.must(err)
 	who.session = session
 	_, err = p.sync(p.ctx)
 	p.must(err)
-	p.settle("resend after session change", p.sameReceipt(p.first.bytes, p.first.receipt))
-	if p.asks("old session") {
-		p.refuse("old session", build().in("sessionEpoch", old))
-	}
 }
 
 // withoutAuthority takes the Coordinator lease and the scope away.

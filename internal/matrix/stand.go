@@ -33,6 +33,9 @@ type stand struct {
 	opened    time.Time
 	revokedAt time.Time
 
+	// keyless are Principals by type whose key was revoked, half a minute ago.
+	keyless map[string]*actor
+
 	mu       sync.Mutex
 	services map[string]*actor
 	// kinds are the kinds of the accepted Commands by Action ID, for the causes of
@@ -102,6 +105,9 @@ func openStand(ctx context.Context, stack *client.DevStack) (*stand, error) {
 		if *h.dst, err = s.newHuman(ctx, h.name); err != nil {
 			return nil, err
 		}
+	}
+	if err := s.endKeys(ctx); err != nil {
+		return nil, err
 	}
 	// What follows is judged by the session alone: nobody renews it any more.
 	s.idle.epoch = s.idle.session.Epoch()
@@ -175,7 +181,12 @@ func longSince() string { return client.Timestamp(time.Now().Add(-30 * time.Minu
 
 // newHuman registers a human with one key.
 func (s *stand) newHuman(ctx context.Context, name string) (*actor, error) {
-	identity, err := freshIdentity(client.Human, name)
+	return s.newPrincipal(ctx, client.Human, name)
+}
+
+// newPrincipal registers a human or a service with one key.
+func (s *stand) newPrincipal(ctx context.Context, kind, name string) (*actor, error) {
+	identity, err := freshIdentity(kind, name)
 	if err != nil {
 		return nil, err
 	}
@@ -191,6 +202,28 @@ func (s *stand) newHuman(ctx context.Context, name string) (*actor, error) {
 		return nil, err
 	}
 	return &actor{Client: c}, nil
+}
+
+// endKeys makes the Principals whose key was revoked.
+func (s *stand) endKeys(ctx context.Context) (err error) {
+	agent, err := s.newAgent(ctx, "keyless")
+	if err != nil {
+		return err
+	}
+	agent.session.Close()
+	agent.session = nil
+	s.keyless = map[string]*actor{client.Agent: agent}
+	for _, kind := range []string{client.Human, client.Service} {
+		if s.keyless[kind], err = s.newPrincipal(ctx, kind, "keyless"); err != nil {
+			return err
+		}
+	}
+	for _, a := range s.keyless {
+		if err := s.registrar.EndKey(ctx, a.Identity().KeyID, "", client.Timestamp(time.Now().Add(-30*time.Second))); err != nil {
+			return fmt.Errorf("revoke a key: %w", err)
+		}
+	}
+	return nil
 }
 
 // capability is what every Agent of the matrix can do; forbidden it can do too, and
@@ -225,17 +258,23 @@ func (s *stand) card(identity client.Identity, version int64) client.AgentCard {
 
 // revokeCard registers a next version of an Agent's card that is revoked.
 func (s *stand) revokeCard(ctx context.Context, a *actor) error {
+	a.epoch = a.session.Epoch()
+	a.session.Close()
+	a.session = nil
+	return s.recard(ctx, a, func(card *client.AgentCard) { card.Status = "revoked" })
+}
+
+// recard registers the next version of an Agent's card; the session goes on.
+func (s *stand) recard(ctx context.Context, a *actor, edit func(*client.AgentCard)) error {
 	card, err := a.AgentCard(ctx, a.Principal().ID)
 	if err != nil {
 		return fmt.Errorf("read the card: %w", err)
 	}
-	a.epoch = a.session.Epoch()
-	a.session.Close()
-	a.session = nil
+	edit(card)
 	card.CardVersion++
-	card.Status, card.IssuedAt, card.Signature = "revoked", client.Timestamp(time.Now()), protocol.Signature{}
+	card.IssuedAt, card.Signature = client.Timestamp(time.Now()), protocol.Signature{}
 	if _, err := s.registrar.RegisterAgent(ctx, *card); err != nil {
-		return fmt.Errorf("revoke the card: %w", err)
+		return fmt.Errorf("change the card: %w", err)
 	}
 	return nil
 }

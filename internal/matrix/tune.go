@@ -6,6 +6,7 @@ import "github.com/missionweave/server/internal/config"
 // can outlive, and limits that it can reach.
 func Tune(p *config.Policy) {
 	p.SessionLifeSeconds = 20
+	p.SweepIntervalMs = 200
 	p.HellosPerMinute = 1000
 	p.CommandsPerSecondPerConnection = 0
 	p.MessageRatePerMinute, p.ProposalRatePerMinute = 40, 40
