@@ -75,6 +75,12 @@ func (c *Client) WorkItems(ctx context.Context, groupID string) ([]WorkItem, err
 	return list[WorkItem](ctx, c, c.opt.AuthorityURL, Path("v1", "groups", groupID, "work-items"), nil)
 }
 
+// Messages reads the Messages of a Conversation in the order they were committed,
+// amendments included.
+func (c *Client) Messages(ctx context.Context, groupID, conversationID string) ([]Message, error) {
+	return list[Message](ctx, c, c.opt.AuthorityURL, Path("v1", "groups", groupID, "conversations", conversationID, "messages"), nil)
+}
+
 // list reads all pages of a list.
 func list[T any](ctx context.Context, c *Client, base, path string, query url.Values) ([]T, error) {
 	var all []T

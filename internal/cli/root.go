@@ -166,9 +166,11 @@ func newRoot(app *App) *cobra.Command {
 	root.AddCommand(
 		newDevCommand(app),
 		newDemoCommand(app),
+		newMCPCommand(app),
 		newServeCommand(app),
 		newInitCommand(app),
 		newMigrateCommand(app),
+		newKeysCommand(app),
 		newConfigCommand(app),
 		newDoctorCommand(app),
 		newHealthcheckCommand(app),
