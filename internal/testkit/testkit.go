@@ -133,6 +133,16 @@ func (s *Stack) AuthzReplica(name string) (authz *server.Authz, url string) {
 	return authz, s.run(name, authz.Run, o)
 }
 
+// Rotate follows the key of a role by a new one.
+func (s *Stack) Rotate(r server.KeyRotation) *server.RotatedKey {
+	s.t.Helper()
+	done, err := server.RotateKey(s.t.Context(), s.options, r)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return done
+}
+
 // Stop ends one service as a terminating signal does, and waits for it.
 func (s *Stack) Stop(name string) { s.stop[name]() }
 
