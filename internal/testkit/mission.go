@@ -158,3 +158,12 @@ func (m *Mission) Offer(workItemID string, to ...*client.Client) {
 		},
 	})
 }
+
+// Attach is a Mission that was created in another way, a child for example. Its
+// Coordinator logs in.
+func (s *Stack) Attach(missionID, groupID string, owner, coordinator *client.Client) *Mission {
+	s.t.Helper()
+	return &Mission{
+		MissionID: missionID, GroupID: groupID, Owner: owner, Coordinator: coordinator, Lead: s.Login(coordinator), stack: s,
+	}
+}

@@ -56,7 +56,13 @@ func (s *Stack) Dial(url string, agent *client.Client, token string) *Socket {
 // Login connects an Agent and opens a new session.
 func (s *Stack) Login(agent *client.Client) *Socket {
 	s.t.Helper()
-	k := s.Dial(s.WebSocketURL, agent, "")
+	return s.LoginAt(s.AuthorityURL, agent)
+}
+
+// LoginAt connects an Agent to the Authority at a URL and opens a new session.
+func (s *Stack) LoginAt(url string, agent *client.Client) *Socket {
+	s.t.Helper()
+	k := s.Dial(WebSocketURL(url), agent, "")
 	k.Handshake()
 	return k
 }

@@ -139,6 +139,12 @@ func (v *Views) Enter(ctx context.Context, reader protocol.Actor, groupID string
 	return a, nil
 }
 
+// ReadsAll tells that the reader may see every Event of the Group, the redacted
+// ones too: its MissionOwner, the root MissionOwner, or a service that archives.
+func (a *Access) ReadsAll() bool {
+	return a.Redacted && a.From <= 1 && !a.Provisional && (a.Role == "" || a.Role == roleMissionOwner)
+}
+
 // offeredTo finds what a provisional member may see besides itself.
 func (v *Views) offeredTo(ctx context.Context, a *Access) error {
 	a.offered, a.own = map[string]bool{}, map[string]bool{}

@@ -97,7 +97,7 @@ type budgetGroup struct {
 func (v *Views) budgetGroups(ctx context.Context, a *Access) ([]budgetGroup, error) {
 	rows, err := v.pool.Query(ctx, `
 		WITH RECURSIVE down AS (
-			SELECT m.group_id, m.mission_id, NULL::text AS item, 0 AS depth FROM missions m WHERE m.tree_id = $1 AND m.group_id = $2
+			SELECT m.group_id, m.mission_id, NULL::text COLLATE "C" AS item, 0 AS depth FROM missions m WHERE m.tree_id = $1 AND m.group_id = $2
 		UNION ALL
 			SELECT c.group_id, c.mission_id, c.parent_work_item_id, down.depth + 1
 			FROM down JOIN missions c ON c.parent_mission_id = down.mission_id
