@@ -223,9 +223,10 @@ func compileAction(name string, d *Action, rows *[rowCount]map[string]bool, f *f
 		external: slices.Contains(d.Requires, ExternalSideEffects),
 		memory:   slices.Contains(d.Requires, MemoryWrite),
 	}
+	requires := slices.Sorted(slices.Values(d.Requires)) // the order of the text says nothing
 	for i := range rows {
 		var missing []string
-		for _, c := range d.Requires {
+		for _, c := range requires {
 			if !rows[i][c] {
 				missing = append(missing, c)
 			}

@@ -3,6 +3,8 @@ package manifest
 import (
 	"time"
 
+	"cel.dev/cel-go/cel"
+
 	"github.com/missionweave/server/internal/protocol/strictjson"
 )
 
@@ -311,7 +313,6 @@ type question struct {
 	a       *action
 	context uint8
 	values  any // the parameters, when a predicate or a schema may want them
-	vars    map[string]any
 	// answer replaces the evaluation of predicates where there are no parameters.
 	answer func(*predicate) truth
 }
@@ -376,13 +377,26 @@ func (q *question) evaluate(p *predicate) truth {
 	if q.answer != nil {
 		return q.answer(p)
 	}
-	if q.vars == nil {
-		q.vars = map[string]any{
-			"parameters": q.values, "resource": q.r.Resource, "operation": q.r.Operation, "actor": q.r.Actor,
-		}
-	}
-	return p.eval(q.vars)
+	return p.eval(q)
 }
+
+// ResolveName and Parent make a question the variables of a predicate.
+func (q *question) ResolveName(name string) (any, bool) {
+	switch name {
+	case "parameters":
+		return q.values, true
+	case "resource":
+		return q.r.Resource, true
+	case "operation":
+		return q.r.Operation, true
+	case "actor":
+		return q.r.Actor, true
+	}
+	return nil, false
+}
+
+// Parent implements cel.Activation.
+func (q *question) Parent() cel.Activation { return nil }
 
 func (m *Manifest) hasGlobalPredicates() bool { return m.globalPredicates }
 

@@ -92,6 +92,9 @@ func parseSource(file string, source []byte) (*node, error) {
 			return nil, fault(line, "is not strict JSON: %s", strings.TrimPrefix(err.Error(), "strictjson: "))
 		}
 	}
+	if line, reason := screen(source); reason != "" {
+		return nil, fault(line, "%s", reason)
+	}
 	tree, err := parseYAML(source)
 	if err != nil {
 		line := 1

@@ -72,7 +72,7 @@ const (
 	failed // an error, a missing parameter, too costly, not a boolean
 )
 
-func (p *predicate) eval(vars map[string]any) truth {
+func (p *predicate) eval(vars cel.Activation) truth {
 	out, _, err := p.program.Eval(vars)
 	if err != nil {
 		return failed

@@ -81,6 +81,14 @@ type walk struct {
 	entries []entry
 	index   map[string]int32 // made when there are many
 	ctx     *Context
+	// seen are the channels met last, with their levels: a chain has few.
+	seen  [4]seenChannel
+	count int
+}
+
+type seenChannel struct {
+	name  string
+	level Trust
 }
 
 type entry struct {
@@ -109,8 +117,10 @@ func (w *walk) find(id string) int32 {
 		}
 		return -1
 	}
+	n := len(id)
 	for i := range w.entries {
-		if w.entries[i].id == id {
+		// Ids are alike at the beginning and differ at the end.
+		if known := w.entries[i].id; len(known) == n && (n == 0 || known[n-1] == id[n-1]) && known == id {
 			return int32(i) //nolint:gosec // at most linear
 		}
 	}
@@ -236,7 +246,7 @@ func (w *walk) begin(i int32) {
 		w.fault(i, true)
 		return
 	}
-	channel := w.m.Channel(r.Source)
+	channel := w.channel(r.Source)
 	stated := channel
 	if r.Trust != "" {
 		if stated, _ = ParseTrust(r.Trust); stated == NoTrust {
@@ -261,23 +271,31 @@ func (w *walk) begin(i int32) {
 	if w.m.fields != 0 && w.m.fields&^r.fieldBits() != 0 || r.Source == "" {
 		e.bad = true
 	}
-	w.channel(r.Source)
 }
 
-// channel remembers a channel of the ancestry: the first maxChannels in the order
-// of their names, whatever the order of the records.
-func (w *walk) channel(name string) {
+// channel is the level of a channel, remembered among those of the ancestry: the
+// first maxChannels in the order of their names, whatever the order of the records.
+func (w *walk) channel(name string) Trust {
+	for i := range w.seen[:min(w.count, len(w.seen))] {
+		if w.seen[i].name == name {
+			return w.seen[i].level
+		}
+	}
+	level := w.m.Channel(name)
+	w.seen[w.count%len(w.seen)] = seenChannel{name, level}
+	w.count++
 	list := w.ctx.Channels
 	at, found := slices.BinarySearch(list, name)
 	switch {
 	case found || at == maxChannels:
-		return
+		return level
 	case len(list) == maxChannels:
 		list = list[:maxChannels-1]
 	case list == nil:
 		list = make([]string, 0, 4)
 	}
 	w.ctx.Channels = slices.Insert(list, at, name)
+	return level
 }
 
 // inherit takes what a parent has.

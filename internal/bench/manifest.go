@@ -1,0 +1,186 @@
+package bench
+
+import (
+	"crypto/ed25519"
+	"fmt"
+	"io"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/missionweave/server/internal/manifest"
+	"github.com/missionweave/server/internal/protocol/strictjson"
+)
+
+// ManifestCell is one size of manifest and store.
+type ManifestCell struct {
+	Rules   int `json:"rules"`
+	Records int `json:"records"` // in the store; a decision looks 20 of them up
+	// Micros and Allocations are those of one decision.
+	Micros      float64 `json:"micros"`
+	Allocations float64 `json:"allocations"`
+	// OfVerify is the time of a decision in units of one bare Ed25519 verification of
+	// the same run; OfFirst in units of the first cell.
+	OfVerify float64 `json:"ofVerify"`
+	OfFirst  float64 `json:"ofFirst"`
+}
+
+// ManifestReport is what RunManifest measured.
+type ManifestReport struct {
+	VerifyMicros float64        `json:"verifyMicros"`
+	Cells        []ManifestCell `json:"cells"`
+}
+
+// WriteTo prints a table.
+func (r *ManifestReport) WriteTo(w io.Writer) (int64, error) {
+	var b strings.Builder
+	fmt.Fprintf(&b, "one bare Ed25519 verification: %.1f µs\n\n", r.VerifyMicros)
+	b.WriteString("| Rules | Records stored | µs a decision | allocations | of one verification | of the first row |\n| ---: | ---: | ---: | ---: | ---: | ---: |\n")
+	for _, c := range r.Cells {
+		fmt.Fprintf(&b, "| %d | %d | %.2f | %.0f | %.2f | %.2f |\n", c.Rules, c.Records, c.Micros, c.Allocations, c.OfVerify, c.OfFirst)
+	}
+	n, err := io.WriteString(w, b.String())
+	return int64(n), err //nolint:wrapcheck // the writer's own
+}
+
+// chainLength is the number of records behind the measured decision.
+const chainLength = 20
+
+// RunManifest measures one decision: an action with a schema, parameters of three
+// members, 20 provenance records, one predicate and an escalation, over manifests
+// of 10 to 10,000 rules and stores of 20 to 1,000,000 records. The cells take turns,
+// so that a machine that is busy now and idle then is so for all.
+func RunManifest(d time.Duration) (*ManifestReport, error) {
+	sizes := []struct{ rules, records int }{{10, chainLength}, {100, chainLength}, {1000, chainLength}, {10_000, chainLength}, {10, 1_000_000}, {10_000, 1_000_000}}
+	small, large := storeOf(chainLength), storeOf(1_000_000)
+	type run struct {
+		m *manifest.Manifest
+		r manifest.Request
+		rate
+		allocs uint64
+	}
+	parameters, err := strictjson.Raw(`{"to":"colleague@example.org","subject":"report","body":"figures of the third quarter"}`).Value()
+	if err != nil {
+		return nil, fmt.Errorf("bench: %w", err)
+	}
+	runs := make([]*run, len(sizes))
+	for i, size := range sizes {
+		m, _, err := manifest.Parse("bench", manifestOf(size.rules))
+		if err != nil {
+			return nil, fmt.Errorf("bench: %w", err)
+		}
+		x := &run{m: m, r: manifest.Request{
+			Mode: manifest.Interactive, Action: "send_0", Parameters: parameters, Records: small,
+			Actor: "urn:x:agent", Session: "s", WorkItem: "w", Resource: "urn:r:none", Capabilities: []string{"mail", "search"},
+		}}
+		if size.records > chainLength {
+			x.r.Records = large
+		}
+		for k := range chainLength {
+			x.r.Chain = append(x.r.Chain, recordID(k*(size.records/chainLength)))
+		}
+		if got := m.Decide(&x.r); got.Verdict != manifest.ALLOW {
+			return nil, fmt.Errorf("bench: the decision is %s by %s: %s", got.Verdict, got.RuleID, got.Reason)
+		}
+		runs[i] = x
+	}
+	public, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		return nil, fmt.Errorf("bench: %w", err)
+	}
+	message := make([]byte, 1024)
+	signature := ed25519.Sign(private, message)
+	var verify rate
+	const turns, batch = 10, 200
+	for range turns {
+		spend(&verify, d/turns, 20, func() { ed25519.Verify(public, message, signature) })
+		for _, x := range runs {
+			before := mallocs()
+			spend(&x.rate, d/turns, batch, func() { x.m.Decide(&x.r) })
+			x.allocs += mallocs() - before
+		}
+	}
+	micros := func(r *rate) float64 {
+		took := r.cpu // of this process alone: other work on the machine does not count
+		if took == 0 {
+			took = r.took
+		}
+		return float64(took.Nanoseconds()) / 1000 / float64(max(1, r.n))
+	}
+	report := &ManifestReport{VerifyMicros: micros(&verify)}
+	for i, x := range runs {
+		c := ManifestCell{Rules: sizes[i].rules, Records: sizes[i].records, Micros: micros(&x.rate), Allocations: float64(x.allocs) / float64(max(1, x.n))}
+		c.OfVerify = c.Micros / report.VerifyMicros
+		c.OfFirst = c.Micros / micros(&runs[0].rate)
+		report.Cells = append(report.Cells, c)
+	}
+	return report, nil
+}
+
+func mallocs() uint64 {
+	var s runtime.MemStats
+	runtime.ReadMemStats(&s)
+	return s.Mallocs
+}
+
+// spend runs work for d, in batches between two looks at the clock.
+func spend(r *rate, d time.Duration, batch int, work func()) {
+	began, used := time.Now(), ownCPU()
+	for time.Since(began) < d {
+		for range batch {
+			work()
+		}
+		r.n += int64(batch)
+	}
+	r.took += time.Since(began)
+	r.cpu += ownCPU() - used
+}
+
+func recordID(i int) string { return fmt.Sprintf("urn:uuid:00000000-0000-7000-8000-%012d", i) }
+
+// storeOf makes records of which every other one has the one before as parent.
+func storeOf(n int) manifest.RecordMap {
+	out := make(manifest.RecordMap, n)
+	for i := range n {
+		r := &manifest.Record{
+			ID: recordID(i), Source: "user", Trust: "trusted", Transformations: []string{}, Parents: []string{},
+			Sessions: []string{"s"}, CreatedAt: "2026-01-01T00:00:00Z",
+		}
+		if i%2 == 1 {
+			r.Source, r.Trust, r.Parents = "memory", "derived", []string{recordID(i - 1)}
+		}
+		out[r.ID] = r
+	}
+	return out
+}
+
+// manifestOf has a tenth as many actions as rules, and rules of every kind spread
+// over them; half of the rules are about the measured action.
+func manifestOf(rules int) []byte {
+	actions := max(2, rules/10)
+	var b strings.Builder
+	b.WriteString(`{"format":"worldmanifest/1","name":"bench","version":"1","trust_channels":{"user":"trusted","email":"untrusted","memory":"derived"},
+		"capabilities":["read","external_side_effects"],"capability_matrix":{"trusted":["read","external_side_effects"],"untrusted":["read"]},"actions":{`)
+	for i := range actions {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		fmt.Fprintf(&b, `"send_%d":{"requires":["external_side_effects"],"schema":{"type":"object","additionalProperties":false,"required":["to","subject"],
+			"properties":{"to":{"type":"string","maxLength":200},"subject":{"type":"string"},"body":{"type":"string"}}}}`, i)
+	}
+	b.WriteString(`},"rules":[{"id":"strangers","effect":"deny","condition":{"action":"send_0","parameters":"!parameters.to.endsWith('@example.org')"}}`)
+	for i := range rules - 2 {
+		action := 0
+		if i%2 == 1 {
+			action = 1 + i%(actions-1)
+		}
+		switch i % 4 {
+		case 0, 1:
+			fmt.Fprintf(&b, `,{"id":"r%d","effect":"deny","condition":{"action":"send_%d","resource":"urn:r:%d"}}`, i, action, i)
+		default:
+			fmt.Fprintf(&b, `,{"id":"r%d","effect":"deny","condition":{"action":"send_%d","actor":"urn:x:%d","capability":"mail"}}`, i, action, i)
+		}
+	}
+	b.WriteString(`],"escalations":[{"id":"ask","reason":"a human looks at data from memory that is for sale","condition":{"action":"send_0","trust":"derived","parameters":"parameters.subject == 'sale'"}}]}`)
+	return []byte(b.String())
+}

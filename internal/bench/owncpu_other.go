@@ -1,0 +1,8 @@
+//go:build !linux
+
+package bench
+
+import "time"
+
+// ownCPU is not told here.
+func ownCPU() time.Duration { return 0 }
