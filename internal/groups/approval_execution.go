@@ -132,8 +132,10 @@ func (r *ApprovalRequest) expired(now time.Time) bool {
 
 // termsValues is P23 of what an approval would cover.
 func (x *Ctx) termsValues(t *approvalTerms) error {
-	if t.Budget != nil && budgetCurrency(*t.Budget, x.Group.Ledger.Currency()) {
-		return invalid("currency_mismatch")
+	if t.Budget != nil {
+		if err := x.foreignBudget(*t.Budget); err != nil {
+			return err
+		}
 	}
 	if !coverable(x.Item.Contract.AllowedResources, t.Operations, t.Resources) {
 		return forbid("permission")

@@ -65,10 +65,7 @@ func budgetIncreaseKind() Kind {
 			if s.limit == s.account.Limit || !s.account.Limit.Within(s.limit) {
 				return invalid("not_an_increase")
 			}
-			if budgetCurrency(p.Budget, x.Group.Ledger.Currency()) {
-				return invalid("currency_mismatch")
-			}
-			return nil
+			return x.foreignBudget(p.Budget)
 		},
 		Budget: func(x *Ctx, _ *budgetIncrease, s *increase) error {
 			switch {

@@ -33,14 +33,41 @@ func (x *Ctx) contractValues(c *protocol.WorkContract, version int64, cycle func
 		return forbid("permission")
 	case !underCeiling(m.AllowedCapabilities, c.RequiredCapabilities):
 		return forbid("capability")
-	case budgetCurrency(c.Budget, x.Group.Ledger.Currency()):
+	}
+	return x.foreignBudget(c.Budget)
+}
+
+// foreignMoney is the currency row of P23: money in another currency than the
+// Mission tree's. A child Mission without money has no currency of its own,
+// whatever its budget names, so the nearest Mission above it with money says
+// what the tree counts in; else two currencies could meet in one account.
+func (x *Ctx) foreignMoney(amount int64, currency string) error {
+	g := x.Group
+	for g.IsChild() && g.Ledger.Root().Limit[budget.Financial] == 0 {
+		parent, err := x.parent(g)
+		if err != nil {
+			return err
+		}
+		g = parent
+	}
+	if budget.CurrencyMismatch(amount, currency, g.Ledger.Currency()) {
 		return invalid("currency_mismatch")
 	}
 	return nil
 }
 
+// foreignBudget is foreignMoney of a budget; nothing is looked up for one
+// without money.
+func (x *Ctx) foreignBudget(b protocol.Budget) error {
+	amount := budget.FromBudget(b)[budget.Financial]
+	if amount == 0 {
+		return nil
+	}
+	return x.foreignMoney(amount, b.Currency)
+}
+
 // budgetCurrency reports that a budget names money in another currency than
-// the Mission tree's.
+// tree.
 func budgetCurrency(b protocol.Budget, tree string) bool {
 	return budget.CurrencyMismatch(budget.FromBudget(b)[budget.Financial], b.Currency, tree)
 }

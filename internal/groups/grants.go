@@ -89,10 +89,8 @@ func grantKinds() []Kind {
 				case !leases.Before(x.World.Now, p.ExpiresAt),
 					leases.Compare(p.ExpiresAt, x.Group.Mission.Deadline) > 0:
 					return invalid("deadline")
-				case budgetCurrency(p.Budget, x.Group.Ledger.Currency()):
-					return invalid("currency_mismatch")
 				}
-				return nil
+				return x.foreignBudget(p.Budget)
 			},
 			Limits: func(x *Ctx, p *grantDelegation, _ *handover) error {
 				if most := x.limits().DelegationDepth; p.MaxDescendantDepth > most {

@@ -250,7 +250,10 @@ func membershipChangeEmit(x *Ctx, p *membershipChange, s *membershipPlan) error 
 		m.ProvisionalExpiresAt = p.ProvisionalExpiresAt
 	}
 	changed.ContextPackage = p.ContextPackage
-	if s.state == membershipStateProvisional && changed.ContextPackage == nil && m.ContextPackageID == "" {
+	// A provisional Membership given anew is a new look at the Group, and the
+	// package it was first given may be old (COMMANDS.md 3.4.1).
+	due := p.State == membershipStateProvisional || m.ContextPackageID == ""
+	if s.state == membershipStateProvisional && changed.ContextPackage == nil && due {
 		var err error
 		if changed.ContextPackage, err = x.generateContext(g, ""); err != nil {
 			return err

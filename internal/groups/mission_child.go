@@ -79,12 +79,13 @@ func childValues(x *Ctx, p *missionCreateChild, s *creation) error {
 	case !leases.Before(x.World.Now, p.Deadline), leases.Compare(p.Deadline, m.Deadline) > 0,
 		leases.Compare(p.Deadline, w.Contract.Deadline) > 0:
 		return invalid("deadline")
-	case budgetCurrency(p.Budget, x.Group.Ledger.Currency()):
-		return invalid("currency_mismatch")
 	case p.SelectionBasis != nil && !basisHolds(p.SelectionBasis, &w.Contract, []*Agent{s.agent}):
 		return invalid("selection_basis")
 	}
 	if err := leaseBounds(x.World.Org.Leases.Coordinator, p.CoordinatorLeaseSeconds); err != nil {
+		return err
+	}
+	if err := x.foreignBudget(p.Budget); err != nil {
 		return err
 	}
 	switch {

@@ -117,10 +117,10 @@ func (x *Ctx) offlineValues() error {
 
 // usageCurrency refuses money in another currency than the tree's.
 func (x *Ctx) usageCurrency(u *budget.Usage) error {
-	if budget.CurrencyMismatch(int64(u.Financial), u.Currency, x.Group.Ledger.Currency()) {
-		return invalid("currency_mismatch")
+	if u.Financial == 0 {
+		return nil
 	}
-	return nil
+	return x.foreignMoney(int64(u.Financial), u.Currency)
 }
 
 // offlineBudget is P24.

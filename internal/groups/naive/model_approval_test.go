@@ -198,7 +198,6 @@ func doDeny(c *call) {
 	r := c.cited()
 	c.currentEpoch()
 	c.itemRevision()
-	c.missionActive()
 	if !unfinished(w.state) && w.state != "failed" {
 		fail(ist, "")
 	}
@@ -237,7 +236,6 @@ func doRevoke(c *call) {
 		fail(ic, "")
 	}
 	c.itemRevision()
-	c.missionActive()
 	if target.status != "approved" || !c.m.now.Before(target.expires) {
 		fail(ist, "")
 	}

@@ -449,7 +449,7 @@ func doPost(c *call) {
 	c.limit(recent(g.posts[c.cmd.actor], c.m.now)+1 > c.m.limits.messages, "message_rate")
 	c.limitsDone()
 	g.posts[c.cmd.actor] = append(g.posts[c.cmd.actor], c.m.now)
-	g.messages[id] = &message{id: id, conv: c.cmd.conv, kind: "message", author: c.cmd.actor}
+	g.messages[id] = &message{id: id, seq: g.head + 1, conv: c.cmd.conv, kind: "message", author: c.cmd.actor}
 	c.primary(c.emitMessage("message.posted", id, c.cmd.conv, obj{
 		"messageId": id, "authority": false,
 		"message": part{"messageId": id, "author": c.cmd.actor.json(), "content": c.p["content"], "authority": false},
@@ -476,11 +476,17 @@ func (c *call) emitMessage(kind, _, conv string, payload obj) *event {
 	return e
 }
 
+// sees is section 3.7 for a Message: authors know their own, and that another's
+// was redacted is told by the redaction itself.
+func (c *call) sees(t *message) bool {
+	return c.member == nil || t.author == c.cmd.actor || t.seq >= c.member.start
+}
+
 func doAmend(c *call) {
 	g, id := c.g, text(c.p["messageId"])
 	target := g.messages[text(c.p["targetMessageId"])]
 	switch {
-	case target == nil:
+	case target == nil || !c.sees(target):
 		fail(ic, "unknown_reference")
 	case target.kind != "message":
 		fail(ic, "binding_mismatch")
@@ -503,7 +509,7 @@ func doAmend(c *call) {
 		"message.redact": {"message.redacted", "redaction"},
 	}
 	k := kinds[c.cmd.kind]
-	g.messages[id] = &message{id: id, conv: target.conv, kind: k[1], author: c.cmd.actor}
+	g.messages[id] = &message{id: id, seq: g.head + 1, conv: target.conv, kind: k[1], author: c.cmd.actor}
 	payload := obj{
 		"messageId": id, "targetMessageId": target.id, "authority": false,
 		"message": part{"messageId": id, "kind": k[1], "targetMessageId": maybe{target.id}},

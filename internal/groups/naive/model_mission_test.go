@@ -161,14 +161,14 @@ func doCreateChild(c *call) {
 		fail(ic, "same_agent")
 	case !deadline.After(c.m.now) || deadline.After(g.deadline) || deadline.After(contractDeadline):
 		fail(ic, "deadline")
+	case w.account.foreign(c.p["budget"]):
+		fail(ic, "currency_mismatch")
 	case !granted(list(w.contract["allowedResources"]), list(c.p["permissions"])):
 		fail(af, "permission")
 	case has(c.p, "allowedCapabilities") && !underCeiling(g.ceiling, list(c.p["allowedCapabilities"])):
 		fail(af, "capability")
 	case policy != nil && g.highRisk && policy["highRiskExecutionApproval"] != true:
 		fail(af, "approval_policy")
-	case w.account.foreign(c.p["budget"]):
-		fail(ic, "currency_mismatch")
 	}
 	twin := false
 	for _, other := range g.items {

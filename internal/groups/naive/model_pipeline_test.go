@@ -213,7 +213,7 @@ func (c *call) judge(r rule) string {
 		return "owner"
 	case offers("approver") && who.Type == "human":
 		return "approver"
-	case who.Type == "agent" && offers("worker"):
+	case who.Type == "agent" && offers("worker") && c.cmd.kind != "work.fail":
 		return "worker"
 	}
 	return ""

@@ -190,9 +190,6 @@ func doAuthorize(c *call) {
 		if contract == nil {
 			contract = cited.contract
 		}
-		if parent == "" {
-			parent = cited.parent
-		}
 	}
 	for _, ref := range []string{parent, replaces} {
 		if ref != "" && g.items[ref] == nil {

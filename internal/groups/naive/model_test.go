@@ -215,6 +215,7 @@ type proposal struct {
 
 type message struct {
 	id, conv, kind string
+	seq            int
 	author         actor
 	redacted       bool
 }
