@@ -176,6 +176,7 @@ func newRoot(app *App) *cobra.Command {
 		newHealthcheckCommand(app),
 		newConformanceCommand(app),
 		newVerifyCommand(app),
+		newExportCommand(app),
 		newEvidenceCommand(app),
 		newRebuildCommand(app),
 		newAuditCommand(app),

@@ -16,6 +16,7 @@ import (
 
 	"github.com/missionweave/server/internal/authority"
 	"github.com/missionweave/server/internal/blobs"
+	"github.com/missionweave/server/internal/bundle"
 	"github.com/missionweave/server/internal/delivery"
 	"github.com/missionweave/server/internal/events"
 	"github.com/missionweave/server/internal/httpkit"
@@ -38,6 +39,7 @@ type Deps struct {
 	Store     *events.Store
 	Hub       *events.Hub
 	Blobs     *blobs.Store
+	Bundles   *bundle.Exporter
 	WebSocket http.Handler
 	// Hellos bounds challenges and proofs of a peer; nil for no bound.
 	Hellos *httpkit.PeerLimiter
@@ -118,6 +120,7 @@ func (a *API) routes() []httpkit.Route {
 		list("/v1/groups/{groupId}/artifacts", a.list(1, (*views.Views).Artifacts)),
 		get("/v1/groups/{groupId}/snapshot", a.getSnapshot),
 		get("/v1/groups/{groupId}/presence", a.getPresence),
+		{Method: http.MethodGet, Pattern: "/v1/groups/{groupId}/export", Handler: a.export, Stream: true},
 		get("/v1/groups/{groupId}/budget", a.document((*views.Views).Budget)),
 		list("/v1/groups/{groupId}/policy-log", a.list(1, (*views.Views).PolicyLog)),
 		list("/v1/groups/{groupId}/work-items", a.listWorkItems, "state", "owner"),

@@ -11,6 +11,7 @@ import (
 
 	"github.com/missionweave/server/internal/authority"
 	"github.com/missionweave/server/internal/blobs"
+	"github.com/missionweave/server/internal/bundle"
 	"github.com/missionweave/server/internal/events"
 	"github.com/missionweave/server/internal/httpapi"
 	"github.com/missionweave/server/internal/httpkit"
@@ -40,9 +41,9 @@ type Authority struct {
 	// system and direct are nil where Workers may not subscribe at NATS.
 	system *nats.Conn
 	direct *natsauth.Service
-	router  *httpkit.Router
-	api     *httpapi.API
-	ws      *wsapi.Server
+	router *httpkit.Router
+	api    *httpapi.API
+	ws     *wsapi.Server
 }
 
 // OpenAuthority makes the Group Authority. Run serves it.
@@ -145,9 +146,14 @@ func (a *Authority) openService(hub *events.Hub, publisher *events.Publisher, sn
 		signers = append(signers, signer)
 	}
 	p := a.Settings.Policy
+	rules := policy(p)
+	var err error
+	if rules.GroupLimits, err = groupLimits(a.Settings.GroupLimitsFile, rules.Limits); err != nil {
+		return err
+	}
 	service, err := authority.New(authority.Options{
 		Store: a.store, Directory: a.directory,
-		Organization:    policy(p).Organization,
+		Organization:    rules.Organization,
 		Signers:         signers,
 		FreshnessPast:   p.FreshnessPast(),
 		FreshnessFuture: p.FreshnessFuture(),
@@ -201,6 +207,7 @@ func (a *Authority) openTransports(hub *events.Hub) error {
 	a.router = a.base.router(identities)
 	a.api = httpapi.Mount(a.router, httpapi.Deps{
 		Sessions: identities, Authority: a.service, Views: read, Store: a.store, Hub: hub, Blobs: store,
+		Bundles:   bundle.NewExporter(a.pool, a.directory, func() (trust.Signer, error) { return a.signer(registry.RoleGroupAuthority) }),
 		WebSocket: a.ws, Presence: present, Near: connections, Hellos: hellos, Log: a.Log,
 	})
 	a.router.Add(natsauth.Route(a.direct, read))

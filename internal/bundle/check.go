@@ -1,0 +1,190 @@
+package bundle
+
+import (
+	"crypto/ed25519"
+	"errors"
+
+	"github.com/missionweave/server/internal/evidence"
+	"github.com/missionweave/server/internal/groups"
+	"github.com/missionweave/server/internal/protocol"
+	"github.com/missionweave/server/internal/protocol/strictjson"
+	"github.com/missionweave/server/internal/trust"
+)
+
+// checked is what a worker found out about a line, without its neighbours.
+type checked struct {
+	problems []string
+	verified *trust.Verified
+	// event and embedded are set for Events.
+	event    *groups.Event
+	embedded []*trust.Verified
+	// record is set for evidence, admission for lines of that kind.
+	record     *evidence.Value
+	report     *evidence.Report
+	admission  protocol.FirstAdmissionRecord
+	signatures int64
+	value      strictjson.Value
+}
+
+func (c *checked) fail(text string) { c.problems = append(c.problems, text) }
+
+// pairDepth leaves a document all of its own nesting inside of a line.
+const pairDepth = strictjson.MaxDepth + 2
+
+// check does what needs only the line and the keys.
+func (v *verifier) check(l *line) checked {
+	var c checked
+	switch l.kind {
+	case kindCard:
+		c.document(protocol.KindAgentCard, l.value, v.ev)
+	case kindCommand:
+		v.checkPair(&c, protocol.KindCommand, l.value)
+	case kindEvent:
+		v.checkPair(&c, protocol.KindEvent, l.value)
+		v.checkEvent(&c)
+	case kindAdmission:
+		c.parse(l.value, &c.admission)
+	case kindEvidence:
+		v.checkEvidence(&c, l.value)
+	}
+	return c
+}
+
+func (c *checked) parse(raw []byte, dst any) {
+	doc, err := strictjson.Parse(raw)
+	if err == nil {
+		c.value = doc.Root()
+		err = strictjson.Decode(doc.Root(), dst)
+	}
+	if err != nil {
+		c.fail(err.Error())
+	}
+}
+
+func (c *checked) document(kind protocol.DocumentKind, raw []byte, ev *trust.Evidence) {
+	c.signatures++
+	verified, failure := trust.VerifyBytes(kind, raw, ev)
+	if failure != nil {
+		c.fail(failure.String())
+		return
+	}
+	c.verified = verified
+}
+
+// checkPair verifies {"admission":…,"document":…}: the document by all six
+// stages, the record against the document.
+func (v *verifier) checkPair(c *checked, kind protocol.DocumentKind, raw []byte) {
+	doc, err := strictjson.ParseDepth(raw, pairDepth)
+	if err != nil {
+		c.fail(err.Error())
+		return
+	}
+	root := doc.Root()
+	if root.Kind() != strictjson.Object || root.Len() != 2 {
+		c.fail("is not a document with its Admission Record")
+		return
+	}
+	c.signatures++
+	verified, failure := trust.Verify(kind, root.Member("document"), v.ev)
+	if failure != nil {
+		c.fail(failure.String())
+		return
+	}
+	c.verified = verified
+	if problem := v.anchors(root.Member("admission"), verified); problem != "" {
+		c.fail(problem)
+	}
+}
+
+// anchors validates the Admission Record of a verified document.
+func (v *verifier) anchors(record strictjson.Value, verified *trust.Verified) string {
+	var rec protocol.FirstAdmissionRecord
+	if err := strictjson.Decode(record, &rec); err != nil {
+		return "admission: " + err.Error()
+	}
+	return v.anchored(rec, verified)
+}
+
+func (v *verifier) anchored(rec protocol.FirstAdmissionRecord, verified *trust.Verified) string {
+	if failure := trust.ValidateRecord(rec, verified, rec.AcceptedBy); failure != nil {
+		return "admission: " + failure.String()
+	}
+	if !v.isService(rec.AcceptedBy) {
+		return "admission: accepted by " + rec.AcceptedBy.ID + ", which is no service of the Organization"
+	}
+	return ""
+}
+
+func (v *verifier) checkEvent(c *checked) {
+	if c.verified == nil {
+		return
+	}
+	d := c.verified.Value
+	if !v.hasRole(c.verified.Principal, "group-authority") {
+		c.fail("signed by " + c.verified.Principal.ID + ", which is no Group Authority")
+	}
+	if group := d.Member("groupId").Str(); group != v.head.GroupID {
+		c.fail("is an Event of Group " + group)
+	}
+	var err error
+	if c.event, err = groups.DecodeEvent(d); err != nil {
+		c.fail(err.Error())
+		return
+	}
+	err = eachSigned(d.Member("payload"), func(doc strictjson.Value) error {
+		kind, ok := kindOf(doc)
+		if !ok {
+			return errors.New("holds a signed object of unknown kind")
+		}
+		c.signatures++
+		verified, failure := trust.Verify(kind, doc, v.ev)
+		if failure != nil {
+			c.fail(string(kind) + ": " + failure.String())
+			return nil
+		}
+		c.embedded = append(c.embedded, verified)
+		return nil
+	})
+	if err != nil {
+		c.fail(err.Error())
+	}
+}
+
+// documentKinds tells the kind of an embedded Signed Document by the id that
+// only this kind has.
+var documentKinds = []struct {
+	member string
+	kind   protocol.DocumentKind
+}{
+	{"approvalId", protocol.KindApproval},
+	{"artifactId", protocol.KindArtifact},
+	{"evidenceId", protocol.KindEvidence},
+	{"contextPackageId", protocol.KindContextPackage},
+	{"snapshotId", protocol.KindGroupSnapshot},
+	{"cardVersion", protocol.KindAgentCard},
+}
+
+func kindOf(doc strictjson.Value) (protocol.DocumentKind, bool) {
+	for _, k := range documentKinds {
+		if _, ok := doc.Get(k.member); ok {
+			return k.kind, true
+		}
+	}
+	return "", false
+}
+
+// checkEvidence judges a record by tiers 1 to 3; chain and registries need the
+// order of the lines.
+func (v *verifier) checkEvidence(c *checked, raw []byte) {
+	c.signatures++
+	c.record, c.report = evidence.Check(raw, evidence.Options{Signature: true, Keys: func(id string) (ed25519.PublicKey, bool) {
+		key, ok := v.ev.Key(id)
+		if !ok {
+			return nil, false
+		}
+		return key.PublicKey(), true
+	}})
+	for _, f := range c.report.Errors {
+		c.fail(f.String())
+	}
+}
