@@ -87,7 +87,7 @@ func (d *driver) contract(g *group, version int) obj {
 		"acceptanceCriteria":   []any{criterion}, "inputArtifacts": []any{}, "dependencyWorkItemIds": deps,
 		"allowedResources":     []any{obj{"resource": resource, "operations": []any{"write"}}},
 		"requiredCapabilities": []any{obj{"id": "code.write", "version": one(d, "1.0.0", "1.0.0", "1.1.0")}},
-		"deadline":             d.in(-10, 9000), "requestedUrgency": "normal", "businessImpact": "b",
+		"deadline":             d.in(one(d, -10, 300, 2000), 9000), "requestedUrgency": "normal", "businessImpact": "b",
 		"retryPolicy": obj{"maxAttempts": 1, "backoff": "none", "maxDelay": "PT1S", "retryableFailures": []any{}},
 		"budget":      d.budget(150), "sideEffectRisk": one(d, "none", "none", "none", "external"),
 		"executionApproval": one(d, "not_required", "not_required", "not_required", "human_required", "policy_required"),
@@ -119,6 +119,9 @@ func (d *driver) evidence(g *group, w *item, kind, result string, by actor) obj 
 		"subject": obj{"type": "work_item", "id": w.id}, "criterionIds": []any{"done"}, "method": "m", "result": result,
 		"artifactHashes": []any{}, "generatedBy": by.json(), "\x00signed": "createdAt",
 	}
+	if d.calm {
+		return e
+	}
 	switch d.between(1, 40) {
 	case 1:
 		e["criterionIds"] = []any{"other"}
@@ -136,6 +139,9 @@ func (d *driver) approval(g *group, kind, decision string, by actor, more obj) o
 		"missionRevision": g.rev["mission"], "artifactHashes": []any{}, "acceptancePolicyVersion": "1.0.0", "approver": by.json(),
 		"comments": "c", "conditions": []any{}, "\x00signed": "occurredAt",
 	}, more)
+	if d.calm {
+		return a
+	}
 	switch d.between(1, 40) {
 	case 1:
 		a["approver"] = actor{"human", "human:paul"}.json()
@@ -267,15 +273,7 @@ func (d *driver) lead(g *group) {
 		case d.chance(40) && len(d.m.groups) < 7:
 			d.create(fmt.Sprintf("group:%d", len(d.m.groups)))
 		default:
-			b := obj{}
-			for i, name := range limitNames {
-				b[name] = g.account.limit[i] + d.between(0, 6)/3
-			}
-			b["currency"] = "EUR"
-			if d.chance(10) {
-				b["financialLimit"] = 1
-			}
-			send("ext.missionweave.budget.increase", one(d, g.owner, service, boss), obj{"budget": b, "reason": "r"})
+			d.increase(g, one(d, g.owner, service, boss))
 		}
 	case 15, 16:
 		by := one(d, who, who, g.owner, agentOf(g.coordinator))
@@ -342,6 +340,20 @@ func (d *driver) lead(g *group) {
 	case 21, 22, 23:
 		d.override(g, who, one(d, g.owner, g.owner, service, boss))
 	}
+}
+
+func (d *driver) increase(g *group, by actor) {
+	b := obj{"currency": one(d, "EUR", "EUR", "EUR", "USD")}
+	for i, name := range limitNames {
+		b[name] = g.account.limit[i]
+		if i < 2 || d.chance(20) {
+			b[name] = g.account.limit[i] + d.between(0, 6)/3
+		}
+	}
+	if d.chance(10) {
+		b["financialLimit"] = 1
+	}
+	d.send(&command{kind: "ext.missionweave.budget.increase", actor: by, group: g.id, payload: obj{"budget": b, "reason": "r"}})
 }
 
 // override grants one and often uses it at once.
@@ -460,7 +472,7 @@ func (d *driver) wrapUp(g *group) {
 		return
 	}
 	for _, w := range sortedItems(g) {
-		if unfinished(w.state) {
+		if unfinished(w.state) && w.childState != "live" {
 			d.send(&command{kind: "work.cancel", actor: agentOf(g.coordinator), group: g.id, item: w.id, payload: obj{"reason": "r"}})
 		}
 	}
@@ -470,6 +482,95 @@ func (d *driver) wrapUp(g *group) {
 			"approval": d.approval(g, g.finalKind(), "approved", g.owner, d.verdict(g)),
 		}})
 	}
+}
+
+// rush takes a WorkItem some steps towards its end, each as it ought to be
+// sent, because chance alone rarely gets that far.
+func (d *driver) rush(g *group, w *item) {
+	d.calm = true
+	defer func() { d.calm = false }()
+	boss := agentOf(g.coordinator)
+	send := func(kind string, by actor, p obj) bool {
+		return d.send(&command{kind: kind, actor: by, group: g.id, item: w.id, payload: p})
+	}
+	for range d.between(2, 8) {
+		switch w.state {
+		case "open", "failed":
+			var members []any
+			for _, a := range crew[:4] {
+				if x := g.members[agentOf(a)]; d.m.live(x) && slices.Contains(x.scopes, "work.accept_offer") {
+					members = append(members, a)
+				}
+			}
+			if members == nil {
+				return
+			}
+			send("work.offer", boss, obj{"candidateAgentIds": []any{one(d, members...)}, "selectionBasis": d.basis(w.contract), "offerExpiresInSeconds": 900})
+		case "offered":
+			for _, o := range w.offers {
+				if o.status == "pending" && w.state == "offered" {
+					send("work.accept_offer", agentOf(o.agent), obj{"offerId": d.m.real(o.id), "ownershipLeaseSeconds": 5000})
+				}
+			}
+			if w.state == "offered" {
+				return
+			}
+		case "queued":
+			if w.owner == nil {
+				return
+			}
+			if len(w.approvals) == 0 {
+				send("approval.grant_execution", g.root, obj{
+					"approval": d.approval(g, "work_execution", "approved", g.root, obj{"workItemId": w.id}), "ownershipEpoch": w.epoch,
+					"operations": []any{"write"}, "resources": []any{"urn:r:1"}, "expiresAt": d.in(600, 900),
+				})
+			}
+			send("work.start", agentOf(w.owner.agent), obj{"ownershipEpoch": w.epoch, "executionLeaseSeconds": 900})
+			if w.state == "queued" {
+				return
+			}
+		case "active":
+			if w.owner == nil || w.run == nil {
+				return
+			}
+			held := obj{"ownershipEpoch": w.epoch, "executionLeaseId": d.m.real(w.run.id)}
+			worker := agentOf(w.owner.agent)
+			switch d.between(1, 6) {
+			case 1:
+				send("ext.missionweaveprotocol.core.work_execution_lease_renew", worker, merged(held, obj{"leaseSeconds": d.between(900, 3000)}))
+			case 2:
+				send("work.checkpoint", worker, merged(held, obj{"progress": d.progress()}))
+			case 3:
+				send("work.block", worker, merged(held, obj{"progress": d.progress(), "reason": "r", "requiredResolution": "q"}))
+			default:
+				d.deliver(g, w, worker, func(more obj) obj { return merged(held, more) })
+			}
+		case "submitted":
+			send("work.accept_result", boss, obj{"evidence": []any{d.evidence(g, w, "deterministic_test", "passed", g.root)}})
+			return
+		case "blocked":
+			if w.childState == "live" {
+				d.rushChild(w.child)
+				return
+			}
+			send("work.unblock", boss, obj{})
+		default:
+			return
+		}
+	}
+}
+
+// rushChild gives a child Mission work, or brings it to its Approval.
+func (d *driver) rushChild(child *group) {
+	if d.chance(30) {
+		d.increase(child, child.owner)
+	}
+	if len(child.items) == 0 {
+		d.authorize(child, agentOf(child.coordinator))
+		return
+	}
+	d.rush(child, one(d, sortedItems(child)...))
+	d.wrapUp(child)
 }
 
 // work sends a Command about one WorkItem, mostly by whom its state calls for.
@@ -546,6 +647,10 @@ func (d *driver) workCommand(g *group, w *item, choice int) {
 			return
 		}
 		by := agentOf(o.agent)
+		if o.status == "pending" && o.agent != g.coordinator && d.chance(12) { // the candidate goes before it can answer
+			d.send(&command{kind: "membership.end", actor: boss, group: g.id, payload: obj{"member": by.json()}})
+			return
+		}
 		if d.chance(8) {
 			by = worker
 		}
