@@ -25,13 +25,11 @@ type record struct {
 	fresh bool
 }
 
-// Bounds on one decision. Kinds that end, fence or archive work are never
-// refused for their size (COMMANDS.md 8.12).
-const (
-	mostDrafts = 10_000
-	mostNeeds  = 10_000
-)
+// mostNeeds bounds how often one decision may ask for more of the world.
+const mostNeeds = 10_000
 
+// cascades are the kinds that end, fence or archive work: they are never refused
+// for how many Events they cause (COMMANDS.md 8.12).
 var cascades = map[string]bool{
 	"mission.cancel": true, "mission.terminate": true, "work.fail": true, "work.cancel": true,
 	"membership.change": true, "membership.end": true, "mission.assign_coordinator": true,
@@ -84,7 +82,7 @@ func (r *round) decide(ctx context.Context, t *task) (*entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(decision.Drafts) == 0 || len(decision.Drafts) > mostDrafts && !cascades[t.env.Kind] {
+	if len(decision.Drafts) == 0 || len(decision.Drafts) > r.s.opt.MostEvents && !cascades[t.env.Kind] {
 		return nil, &poison{t, fmt.Errorf("%d Events", len(decision.Drafts))}
 	}
 	if err := r.apply(e, &decision); err != nil {

@@ -13,7 +13,9 @@ import (
 
 // Policy is what an Organization sets beside what its Registry says.
 type Policy struct {
-	Limits          groups.Limits
+	Limits groups.Limits
+	// GroupLimits take the place of Limits in single Groups.
+	GroupLimits     map[string]groups.Limits
 	Leases          leases.Policy
 	MissionCeiling  *protocol.Budget
 	OfflineGrace    time.Duration
@@ -62,7 +64,7 @@ func (p Policy) Organization(view *registry.View) *groups.Organization {
 		Authority: first(registry.RoleGroupAuthority), Identity: first(registry.RoleIdentity), Registry: first(registry.RoleRegistry),
 		ContextGenerator:  first(registry.RoleContextGenerator),
 		ContextGenerators: map[string]bool{}, EvidenceServices: map[string]bool{},
-		Services: map[string]groups.ServiceGrants{}, Limits: p.Limits, Leases: p.Leases, MissionCeiling: p.MissionCeiling,
+		Services: map[string]groups.ServiceGrants{}, Limits: p.Limits, GroupLimits: p.GroupLimits, Leases: p.Leases, MissionCeiling: p.MissionCeiling,
 		Profiles: map[string]map[int64]bool{}, OfflineGrace: p.OfflineGrace, FreshnessFuture: p.FreshnessFuture,
 	}
 	for _, generator := range view.Services(registry.RoleContextGenerator) {

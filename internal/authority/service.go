@@ -27,6 +27,7 @@ const (
 	DefaultRound           = 256
 	DefaultHotGroups       = 4096
 	DefaultHotEvents       = 2_000_000
+	DefaultMostEvents      = 10_000
 )
 
 // Options say what a Service works with. Store, Directory, Organization and
@@ -52,6 +53,9 @@ type Options struct {
 	// Queue bounds the Commands that wait in one lane, Round those decided in one
 	// transaction.
 	Queue, Round int
+	// MostEvents bounds the Events that one Command may cause (COMMANDS.md 8.12);
+	// what ends, fences or archives work is not held to it.
+	MostEvents int
 	// HotGroups and HotEvents bound the states kept in memory, by number and by
 	// the Events they were folded from.
 	HotGroups int
@@ -96,6 +100,7 @@ func New(opt Options) (*Service, error) {
 	whenZero(&opt.Round, DefaultRound)
 	whenZero(&opt.HotGroups, DefaultHotGroups)
 	whenZero(&opt.HotEvents, DefaultHotEvents)
+	whenZero(&opt.MostEvents, DefaultMostEvents)
 	s := &Service{
 		opt: opt, store: opt.Store, log: opt.Logger,
 		signers:  make(map[protocol.Actor]trust.Signer, len(opt.Signers)),

@@ -74,7 +74,7 @@ type Settings struct {
 	NATSSystemURL  string // secret
 	NATSIssuerSeed string // secret
 	NATSClientURL  string
-	DataDir          string
+	DataDir        string
 
 	// ListenAddress and ManagementAddress are host:port of a service's two
 	// servers, empty for the service's usual loopback ports.
@@ -88,6 +88,11 @@ type Settings struct {
 	// AuthorityCAFile the PEM certificate it then trusts, empty for the system's.
 	AuthorityURL    string
 	AuthorityCAFile string
+	// GroupLimitsFile is a JSON file with cooperation limits of single Groups.
+	GroupLimitsFile string
+	// SoftLimitPercent is the part of a rate, or of an Agent's queued or active
+	// work, at which its Group is told; 0 tells nobody.
+	SoftLimitPercent int64
 	// KeysDir holds the Ed25519 seeds of the service Principals this process acts
 	// as; empty means DataDir/keys.
 	KeysDir string
@@ -150,6 +155,8 @@ func (s *Settings) Fields() []Field {
 		text("tlsKeyFile", &s.TLSKeyFile, "", "PEM private key of the certificate"),
 		text("authorityUrl", &s.AuthorityURL, "https://127.0.0.1:8420", "where the Registry reaches the Authority"),
 		text("authorityCaFile", &s.AuthorityCAFile, "", "PEM certificate that the Registry trusts for it, empty for the system's"),
+		number("softLimitPercent", &s.SoftLimitPercent, 0, 0, 100, "%", "part of a rate, or of an Agent's queued or active work, at which its Group is told; 0 tells nobody"),
+		text("groupLimitsFile", &s.GroupLimitsFile, "", "JSON file with cooperation limits of single Groups, by Group id"),
 		text("keysDir", &s.KeysDir, "", "folder with the seeds of the service's keys, empty for keys below the data folder"),
 		number("requestsPerSecondPerPeer", &s.RequestsPerSecondPerPeer, 2000, 0, huge, "1/s", "HTTP requests of one peer address; 0 switches the limit off"),
 		choice("logLevel", &s.LogLevel, "info", []string{"debug", "info", "warn", "error"}, "least level that is logged"),

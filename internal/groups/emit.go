@@ -63,6 +63,9 @@ type emitter struct {
 	revisions map[string]map[Aggregate]int64
 	// consume is the Override Grant that the primary Event uses up.
 	consume *Override
+	// soft are the thresholds that the Command reached, told after the primary
+	// Event and the consumption.
+	soft []*SoftLimitReached
 }
 
 func (e *emitter) init(x *Ctx) {
@@ -159,6 +162,13 @@ func (e *emitter) emit(groupID string, g *State, kind string, payload any, m emi
 			TargetCommandKind: grant.TargetCommandKind, TargetActionID: grant.TargetActionID,
 			ConsumedByEventID: ev.EventID, PolicyLogEntryID: e.mint(),
 		}, emission{})
+	}
+	if m.Primary {
+		soft := e.soft
+		e.soft = nil
+		for _, reached := range soft {
+			e.emit(groupID, g, "ext.missionweave.authority.soft_limit_reached", reached, emission{})
+		}
 	}
 	return ev.EventID
 }

@@ -44,6 +44,17 @@ func (x *Ctx) over(policy string, limit int64, retry time.Duration) {
 	x.exceeded = append(x.exceeded, exceeded{policy, limit, retry})
 }
 
+// soften records that the Command brings a count to its soft threshold: the
+// limit still holds, and the Group is told before it does (PROTOCOL.md 20). Only
+// the act that reaches the threshold tells; those after it do not repeat it.
+func (x *Ctx) soften(policy string, current, limit int64) {
+	percent := int64(x.limits().SoftPercent)
+	if percent <= 0 || limit <= 0 || current > limit || current != (limit*percent+99)/100 {
+		return
+	}
+	x.out.soft = append(x.out.soft, &SoftLimitReached{PolicyName: policy, Subject: x.Actor(), Current: current, Limit: limit})
+}
+
 // limits are the limits of the Command's Group.
 func (x *Ctx) limits() Limits { return x.World.Org.limits(x.Command.Envelope.GroupID) }
 
@@ -136,7 +147,9 @@ func (x *Ctx) rate(policy string, recent *window, limit int) {
 	}
 	acts, from := recent.live(), x.World.Now.Add(-rateWindow).UnixMicro()
 	n, _ := slices.BinarySearch(acts, from+1)
-	if acts = acts[n:]; len(acts) >= limit {
+	acts = acts[n:]
+	x.soften(policy, int64(len(acts))+1, int64(limit))
+	if len(acts) >= limit {
 		// The act that must leave the window before the next one fits.
 		free := time.UnixMicro(acts[len(acts)-limit]).Add(rateWindow)
 		x.over(policy, int64(limit), free.Sub(x.World.Now))

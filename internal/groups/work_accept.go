@@ -37,7 +37,9 @@ func workAcceptOfferKind() Kind {
 		},
 		Values: acceptValues,
 		Limits: func(x *Ctx, _ *workAcceptOffer, _ *accepting) error {
-			if limit := x.limits().QueuedWorkItems; x.Agent.Load.Queued+1 > limit {
+			limit := x.limits().QueuedWorkItems
+			x.soften(LimitQueued, int64(x.Agent.Load.Queued)+1, int64(limit))
+			if x.Agent.Load.Queued+1 > limit {
 				x.over(LimitQueued, int64(limit), 0)
 			}
 			if limit := x.activeLimit(); x.Agent.Load.Active > limit {

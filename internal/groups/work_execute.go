@@ -53,7 +53,9 @@ func workStartKind() Kind {
 			return err
 		},
 		Limits: func(x *Ctx, _ *workStart, _ *executing) error {
-			if limit := x.activeLimit(); x.Agent.Load.Active+1 > limit {
+			limit := x.activeLimit()
+			x.soften(LimitActive, int64(x.Agent.Load.Active)+1, int64(limit))
+			if x.Agent.Load.Active+1 > limit {
 				x.over(LimitActive, int64(limit), 0)
 			}
 			return nil

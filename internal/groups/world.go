@@ -120,6 +120,9 @@ type Limits struct {
 	QueuedWorkItems, ActiveWorkItems      int
 	// DuplicateDecomposition is on unless Off is set.
 	DuplicateDecompositionOff bool
+	// SoftPercent is the part of a rate, or of the queued or active work of an
+	// Agent, at which the Group is told; 0 tells nobody.
+	SoftPercent int
 }
 
 // DefaultLimits are the values of COMMANDS.md 7.6.

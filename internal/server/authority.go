@@ -147,6 +147,7 @@ func (a *Authority) openService(hub *events.Hub, publisher *events.Publisher, sn
 	}
 	p := a.Settings.Policy
 	rules := policy(p)
+	rules.Limits.SoftPercent = int(a.Settings.SoftLimitPercent)
 	var err error
 	if rules.GroupLimits, err = groupLimits(a.Settings.GroupLimitsFile, rules.Limits); err != nil {
 		return err

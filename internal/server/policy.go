@@ -1,11 +1,16 @@
 package server
 
 import (
+	"fmt"
+	"os"
 	"time"
 
 	"github.com/missionweave/server/internal/authority"
 	"github.com/missionweave/server/internal/config"
+	"github.com/missionweave/server/internal/groups"
 	"github.com/missionweave/server/internal/protocol"
+	"github.com/missionweave/server/internal/protocol/shape"
+	"github.com/missionweave/server/internal/protocol/strictjson"
 	"github.com/missionweave/server/internal/registry"
 )
 
@@ -33,4 +38,50 @@ func (r readers) MayReadGroups(service protocol.Actor) bool {
 	defer cancel()
 	view, err := r.directory.View(ctx)
 	return err == nil && view.HasRole(service, registry.RoleArchival)
+}
+
+// shapeGroupLimits is the file of COMMANDS.md 7.6's "per Group overridable": a
+// limit that a Group does not name is the Organization's, and none is below 1,
+// except that 0 switches a rate off.
+var shapeGroupLimits = shape.Map(protocol.ShapeID, shape.Object(
+	shape.Opt("messageRatePerMinute", shape.Int(0, 1_000_000_000)),
+	shape.Opt("proposalRatePerMinute", shape.Int(0, 1_000_000_000)),
+	shape.Opt("delegationDepth", shape.Int(1, 1000)),
+	shape.Opt("queuedWorkItems", shape.Int(1, 1_000_000_000)),
+	shape.Opt("activeWorkItems", shape.Int(1, 1_000_000_000)),
+))
+
+// groupLimits reads the limits of single Groups.
+func groupLimits(path string, all groups.Limits) (map[string]groups.Limits, error) {
+	if path == "" {
+		return nil, nil
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("server: limits of Groups: %w", err)
+	}
+	doc, err := strictjson.Parse(b)
+	if err != nil {
+		return nil, fmt.Errorf("server: limits of Groups: %s: %w", path, err)
+	}
+	if fault := shapeGroupLimits.Check(doc.Root()); fault != nil {
+		return nil, fmt.Errorf("server: limits of Groups: %s: %w", path, fault)
+	}
+	out := map[string]groups.Limits{}
+	for id, own := range doc.Root().Members() {
+		l := all
+		for name, into := range map[string]*int{
+			"messageRatePerMinute": &l.MessagesPerMinute, "proposalRatePerMinute": &l.ProposalsPerMinute,
+			"queuedWorkItems": &l.QueuedWorkItems, "activeWorkItems": &l.ActiveWorkItems,
+		} {
+			if n, ok := own.Member(name).Int(); ok {
+				*into = int(n)
+			}
+		}
+		if n, ok := own.Member("delegationDepth").Int(); ok {
+			l.DelegationDepth = n
+		}
+		out[id] = l
+	}
+	return out, nil
 }
