@@ -67,12 +67,19 @@ generated: ## fail if a generated file is not what its generator makes
 	@state() { git diff HEAD; git status --porcelain; }; before=$$(state); go generate ./...; \
 	if [ "$$before" != "$$(state)" ]; then git --no-pager diff --stat; echo "generated files were stale: run make generate and commit"; exit 1; fi
 
+.PHONY: matrix
+matrix: setup build ## play the behavioural matrix and keep its results for docs/conformance.md
+	bin/mw conformance matrix --results internal/matrix/results.json
+	go run ./internal/docgen
+
 ##@ Measure
-.PHONY: bench bench-growth bench-kernel
+.PHONY: bench bench-growth bench-delivery bench-kernel
 bench: setup build ## signed Commands per second beside a bare batched insert
 	exec bin/mw bench $(ARGS)
 bench-growth: setup build ## what a Command costs in a large Group, and loading one
 	exec bin/mw bench growth $(ARGS)
+bench-delivery: setup build ## Events to many subscribers beside a bare broadcast; idle subscribers
+	exec bin/mw bench delivery $(ARGS)
 bench-kernel: ## ratios of the kernel against bare Ed25519, then every benchmark below it
 	go test ./internal/trust -count=1 -run TestKernelTable -kernel-table -v
 	go test ./internal/protocol -count=1 -run '^$$' -bench 'Validat' -benchmem

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -10,7 +11,7 @@ import (
 )
 
 func newMatrixCommand(app *App) *cobra.Command {
-	var stack, data string
+	var stack, data, results string
 	var kinds []string
 	cmd := &cobra.Command{
 		Use:   "matrix",
@@ -21,8 +22,8 @@ leaving nothing behind. From the Events it reads it tells which Event kinds were
 emitted, valid and folded, and which rows of the transition tables were taken.
 
 It prints one line of counts; the totals come from the tables. Then it prints one line
-per case that failed, and one per row that has no case yet. It exits 1 when there is
-either.
+per case that failed, one per row that has no case, and one per row that no client can
+bring about, with the reason. It exits 1 when a case failed or a row has none.
 
 Without --stack it starts a server of its own. A server that is given is told apart by
 its policy: rows that its policy keeps out of reach are listed as missing.`,
@@ -32,8 +33,10 @@ its policy: rows that its policy keeps out of reach are listed as missing.`,
 	cmd.Flags().StringVar(&stack, "stack", "", "dev.json of a running dev stack")
 	cmd.Flags().StringVar(&data, "data", "", "folder for the server of its own; by default one that is removed afterwards")
 	cmd.Flags().StringSliceVar(&kinds, "kind", nil, "only these Command kinds")
+	cmd.Flags().StringVar(&results, "results", "", "write the results to this file, from which docs/conformance.md is made")
+	cmd.MarkFlagsMutuallyExclusive("results", "kind")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		run := func(ctx context.Context, devFile string) error { return app.matrix(ctx, devFile, kinds) }
+		run := func(ctx context.Context, devFile string) error { return app.matrix(ctx, devFile, results, kinds) }
 		if stack != "" {
 			return run(cmd.Context(), stack)
 		}
@@ -43,7 +46,7 @@ its policy: rows that its policy keeps out of reach are listed as missing.`,
 	return cmd
 }
 
-func (a *App) matrix(ctx context.Context, devFile string, kinds []string) error {
+func (a *App) matrix(ctx context.Context, devFile, results string, kinds []string) error {
 	stack, err := client.ReadDevStack(devFile)
 	if err != nil {
 		return Unavailable(err)
@@ -51,6 +54,15 @@ func (a *App) matrix(ctx context.Context, devFile string, kinds []string) error 
 	report, err := matrix.Run(ctx, matrix.Options{Stack: stack, Kinds: kinds, Plays: 8})
 	if err != nil {
 		return err
+	}
+	if results != "" {
+		b, err := report.Results()
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(results, b, 0o644); err != nil { //nolint:gosec // results are public
+			return Unavailable(err)
+		}
 	}
 	if a.JSON {
 		err = a.PrintJSON(report)

@@ -19,10 +19,21 @@ import (
 func main() {
 	for name, content := range documents() {
 		if err := os.WriteFile(filepath.Join("docs", name), content, 0o644); err != nil { //nolint:gosec // documents are public
-			fmt.Fprintln(os.Stderr, "docgen:", err)
-			os.Exit(1)
+			fail(err)
 		}
 	}
+	page, err := conformance(".")
+	if err == nil {
+		err = os.WriteFile(conformanceFile, page, 0o644) //nolint:gosec // documents are public
+	}
+	if err != nil {
+		fail(err)
+	}
+}
+
+func fail(err error) {
+	fmt.Fprintln(os.Stderr, "docgen:", err)
+	os.Exit(1)
 }
 
 // documents returns every generated document by file name.
@@ -31,6 +42,7 @@ func documents() map[string][]byte {
 		"state-machines.md": stateMachines(),
 		"commands.md":       commands(),
 		"errors.md":         errorCodes(),
+		"clauses.md":        clauses(),
 		"evidence-rules.md": evidenceRules(),
 	}
 }

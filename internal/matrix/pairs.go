@@ -94,7 +94,8 @@ func (p pair) code() string {
 		return itemCode(p.kind, p.state)
 	case ofOffer:
 		// The fate of an offer is told in the lease step (COMMANDS.md E3).
-		if p.state == groups.OfferAccepted || p.state == groups.OfferLostRace {
+		// Who takes up what was taken has lost; who declines it comes too late.
+		if p.state == groups.OfferLostRace || p.state == groups.OfferAccepted && p.kind == "work.accept_offer" {
 			return "WAO"
 		}
 		return "WOE"
@@ -144,8 +145,10 @@ func itemCode(kind, state string) string {
 		return byState("WLE", "IST")
 	case "ext.missionweave.approval.request_action":
 		return byState("IC", "IST")
-	case "work.accept_offer", "ext.missionweave.work.offer_decline":
+	case "work.accept_offer":
 		return "WAO" // the former owner's offer was accepted
+	case "ext.missionweave.work.offer_decline":
+		return "WOE"
 	}
 	return "IST"
 }

@@ -342,6 +342,9 @@ func (p *play) relayed(receipt strictjson.Value) error {
 	return errors.New("no Event carries the extension")
 }
 
+// soon is when what is meant to end soon may end.
+func (p *play) soon() time.Time { return time.Now().Add(time.Duration(p.brief) * time.Second) }
+
 // wait sleeps until a time has passed, on the server's clock as far as it is this
 // machine's.
 func (p *play) wait(until time.Time) { p.waitExactly(until.Add(20 * time.Millisecond)) }

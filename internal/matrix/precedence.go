@@ -75,7 +75,7 @@ func precedence(p *play) {
 	p.do(p.checkpoint(narrow, spent))
 	gate := func(c map[string]any) { c["executionApproval"] = "human_required" }
 	gated := p.queued(narrow, gate)
-	soon := time.Now().Add(1500 * time.Millisecond)
+	soon := p.soon().Add(time.Second)
 	due := p.queued(p.worker, gate, func(c map[string]any) { c["deadline"] = client.Timestamp(soon) })
 	running := p.queued(narrow)
 	p.do(p.startWork(narrow, running))
@@ -84,7 +84,7 @@ func precedence(p *play) {
 	p.wait(soon)
 	p.pair("IC before APR", p.startWork(p.worker, due))
 
-	aged := p.dated(valid(), time.Now().Add(-time.Duration(past-2)*time.Second)).in("actionId", client.NewID())
+	aged := p.dated(valid(), p.soon().Add(-time.Duration(past)*time.Second)).in("actionId", client.NewID())
 	b, got := p.send(aged)
 	receipt, err := got.value()
 	if err != nil || got.status != 201 {
@@ -99,7 +99,7 @@ func precedence(p *play) {
 		return encode(m)
 	}
 	p.pair("AIS before AIC", &again)
-	p.wait(time.Now().Add(3 * time.Second))
+	p.wait(p.soon())
 	if err := p.sameReceipt(b, got.body); err != nil {
 		p.failed("receipt before AIS of freshness", "%v", fmt.Errorf("after the window: %w", err))
 		return

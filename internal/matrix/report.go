@@ -1,6 +1,7 @@
 package matrix
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -77,6 +78,16 @@ func (r *Report) Line() string {
 		fmt.Fprintf(&b, "%s %d/%d ", c.name, c.Passed, c.Total)
 	}
 	return strings.TrimSpace(b.String())
+}
+
+// Results is the report as a file: indented JSON, the same bytes for the same
+// findings.
+func (r *Report) Results() ([]byte, error) {
+	b, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("matrix: encode the results: %w", err)
+	}
+	return append(b, '\n'), nil
 }
 
 // WriteTo prints the counts, then one line per failure, per row without a case and

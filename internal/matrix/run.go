@@ -307,7 +307,7 @@ func (r *run) fact(document []byte, evidence *trust.Evidence) error {
 
 // report counts the rows of all tables.
 func (r *run) report(wanted func(string) bool) *Report {
-	out := &Report{Failed: slices.Sorted(slices.Values(r.failures)), Missing: []string{}, Unreachable: []Row{}}
+	out := &Report{Failed: append([]string{}, slices.Sorted(slices.Values(r.failures))...), Missing: []string{}, Unreachable: []Row{}}
 	listed := map[string]bool{}
 	for _, row := range rows {
 		listed[row.kind] = true

@@ -227,7 +227,7 @@ func terminateTree(p *play) {
 func denyExecution(p *play) {
 	p.newScene()
 	item := p.queued(p.worker, gated)
-	asked := p.ask(p.worker, item).with("expiresAt", client.Timestamp(time.Now().Add(time.Second)))
+	asked := p.ask(p.worker, item).with("expiresAt", client.Timestamp(p.soon()))
 	p.do(asked)
 	deny := func(by *actor, decision string) *attempt {
 		return p.as(by, "ext.missionweave.approval.deny_execution").in("workItemId", item).with(
@@ -307,7 +307,7 @@ func decideAction(p *play) {
 		p.do(a)
 		return a.payload["requestId"]
 	}
-	request, brief, until := ask(time.Hour), ask(time.Second), time.Now().Add(time.Second)
+	request, brief, until := ask(time.Hour), ask(time.Duration(p.brief)*time.Second), p.soon()
 	valid := func() *attempt { return p.decideOn(p.owner, item, request, "approved") }
 	p.sets(valid)
 	p.withoutAuthority(valid)

@@ -71,9 +71,9 @@ func authorizeByDelegate(p *play) {
 	first := p.under(target, grant)
 	p.accept("Delegate", first)
 	p.refuse("grant depth", p.under(first.env["workItemId"].(string), grant))
-	brief := p.delegation(target).with("expiresAt", client.Timestamp(time.Now().Add(time.Second)))
+	brief := p.delegation(target).with("expiresAt", client.Timestamp(p.soon()))
 	p.do(brief)
-	p.wait(time.Now().Add(time.Second))
+	p.wait(p.soon())
 	p.refuse("grant expired", p.under(target, brief))
 }
 
@@ -108,7 +108,7 @@ func offerByDelegate(p *play) {
 	p.refuse("without capability", p.offer(p.open(), plain).change("selectionBasis", func(b map[string]any) {
 		b["verifiedMatches"] = []any{capabilityRef(forbidden)}
 	}))
-	soon := time.Now().Add(700 * time.Millisecond)
+	soon := p.soon()
 	due := p.open(func(c map[string]any) { c["deadline"] = client.Timestamp(soon) })
 	p.wait(soon)
 	p.refuse("past contract deadline", p.offer(due, p.worker))
@@ -157,14 +157,14 @@ func overrideUse(p *play) {
 			in("cooperationOverrideGrantId", grant.payload["grantId"]).in("actionId", grant.payload["targetActionId"])
 	}
 	brief := p.override(p.group, p.owner, "duplicate_decomposition", "work.propose", client.NewID(), p.worker).
-		with("expiresAt", client.Timestamp(time.Now().Add(time.Second)))
+		with("expiresAt", client.Timestamp(p.soon()))
 	p.do(brief)
 	lasting := p.override(p.group, p.owner, "duplicate_decomposition", "work.propose", client.NewID(), p.worker)
 	p.do(lasting)
 	err := p.refusedOnce("IC:identifier_in_use ", cite(lasting).with("proposalId", first.payload["proposalId"]))
 	p.do(cite(lasting))
 	p.settle("refused target leaves it usable", err)
-	p.wait(time.Now().Add(time.Second))
+	p.wait(p.soon())
 	p.refuse("expired", cite(brief))
 }
 

@@ -131,14 +131,12 @@ func startAtLimits(p *play) {
 	p.refuse("paused", p.startWork(p.worker, paused))
 
 	brief := p.queued(p.worker, gated)
-	p.do(p.grant(p.owner, brief).with("expiresAt", client.Timestamp(time.Now().Add(time.Second))))
+	p.do(p.grant(p.owner, brief).with("expiresAt", client.Timestamp(p.soon())))
 	handed := p.offered2(gated)
 	p.do(p.grant(p.owner, handed))
-	soon := time.Now().Add(time.Second)
-	p.wait(soon)
+	p.wait(p.soon())
 	p.refuse("approval expired", p.startWork(p.worker, brief))
-	// The approved owner misses its start and the WorkItem gets another epoch.
-	p.wait(soon.Add(500 * time.Millisecond))
+	// The approved owner has missed its start, and the WorkItem gets another epoch.
 	p.do(p.offer(handed, p.worker))
 	p.do(p.acceptOffer(p.worker, handed))
 	p.refuse("approval of an older epoch", p.startWork(p.worker, handed))
@@ -158,7 +156,7 @@ func startAtLimits(p *play) {
 func (p *play) offered2(edit func(c map[string]any)) string {
 	item := p.open(edit)
 	p.do(p.offer(item, p.worker))
-	p.do(p.acceptOffer(p.worker, item).with("startBy", client.Timestamp(time.Now().Add(1400*time.Millisecond))))
+	p.do(p.acceptOffer(p.worker, item).with("startBy", client.Timestamp(p.soon())))
 	return item
 }
 
@@ -176,7 +174,7 @@ func renewAtLimits(p *play) {
 	p.refuse("gate revoked", p.renewLease(p.worker, revoked))
 
 	brief := p.queued(p.worker)
-	p.do(p.startWork(p.worker, brief).with("executionLeaseSeconds", 1))
+	p.do(p.startWork(p.worker, brief).with("executionLeaseSeconds", p.brief))
 	renew := p.renewLease(p.worker, brief)
 	ends, err := time.Parse(time.RFC3339Nano, p.item(brief).Execution.ExpiresAt)
 	p.must(err)

@@ -179,15 +179,15 @@ func (p *play) offerPairs() {
 	p.do(p.as(p.other, "ext.missionweave.work.offer_decline").in("workItemId", item).with("offerId", second, "declineReason", "other"))
 	both(groups.OfferDeclined, item, second, p.other)
 	brief := p.open()
-	p.do(p.offer(brief, p.other).with("offerExpiresInSeconds", 1))
+	p.do(p.offer(brief, p.other).with("offerExpiresInSeconds", p.brief))
 	over := p.pending(brief, p.other)
-	p.wait(time.Now().Add(time.Second))
+	p.wait(p.soon())
 	p.do(p.offer(brief, p.worker)) // writes the expiry down
 	both(groups.OfferExpired, brief, over, p.other)
 }
 
 func (p *play) requestPairs() {
-	soon := func() string { return client.Timestamp(time.Now().Add(time.Second)) }
+	soon := func() string { return client.Timestamp(p.soon()) }
 	ask := func(item, expires string) any {
 		a := p.ask(p.worker, item)
 		if expires != "" {
@@ -215,7 +215,7 @@ func (p *play) requestPairs() {
 		}
 		return false
 	})
-	p.wait(time.Now().Add(time.Second))
+	p.wait(p.soon())
 	p.do(p.offer(handed, p.worker))
 	p.do(p.acceptOffer(p.worker, handed))
 

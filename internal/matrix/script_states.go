@@ -62,9 +62,9 @@ func (p *play) staged(early func(item *stagedItem)) *stage {
 		p.do(p.publish(p.worker, id))
 		switch state {
 		case protocol.WorkOpen:
-			p.do(p.block(p.worker, id).with("blockedLeaseSeconds", 1))
+			p.do(p.block(p.worker, id).with("blockedLeaseSeconds", p.brief))
 		case protocol.WorkOffered:
-			p.do(p.checkpoint(p.worker, id).with("resumeWithinSeconds", 1))
+			p.do(p.checkpoint(p.worker, id).with("resumeWithinSeconds", p.brief))
 		case protocol.WorkQueued:
 			p.do(p.checkpoint(p.worker, id))
 		case protocol.WorkBlocked:
@@ -80,7 +80,7 @@ func (p *play) staged(early func(item *stagedItem)) *stage {
 			p.do(p.cancelWork(p.lead, id))
 		}
 	}
-	p.wait(time.Now().Add(time.Second))
+	p.wait(p.soon())
 	p.do(p.as(p.lead, "work.unblock").in("workItemId", s.items[protocol.WorkOpen].id))
 	p.do(p.offer(s.items[protocol.WorkOffered].id, p.other))
 	for _, i := range s.items {
@@ -126,8 +126,18 @@ func itemRows(p *play) {
 // expiryRows lets approvals and requests expire in every state. They can only be
 // made while the WorkItem is queued, so they are given the time that staging takes.
 func expiryRows(p *play) {
+	// The time is enough when everything is staged before it is up.
+	for span := 10 * time.Second; span < 3*time.Minute; span *= 2 {
+		if p.expiring(span) {
+			return
+		}
+	}
+	p.failed("stage", "nothing could be staged in time")
+}
+
+func (p *play) expiring(span time.Duration) bool {
 	p.newScene()
-	until := time.Now().Add(15 * time.Second)
+	until := time.Now().Add(span)
 	var ids []any
 	p.staged(func(i *stagedItem) {
 		brief := p.grant(p.owner, i.id).with("expiresAt", client.Timestamp(until))
@@ -136,6 +146,9 @@ func expiryRows(p *play) {
 		p.do(ask)
 		ids = append(ids, brief.doc("approval").fields["approvalId"], ask.payload["requestId"])
 	})
+	if time.Now().After(until) {
+		return false
+	}
 	p.wait(until)
 	p.await("the expiry of all approvals", func() bool {
 		gone := 0
@@ -148,12 +161,13 @@ func expiryRows(p *play) {
 		}
 		return gone == len(ids)
 	})
+	return true
 }
 
 // leaseRows lets leases expire where they can, and offers the work again.
 func leaseRows(p *play) {
 	p.newScene()
-	const life = 4
+	life := 3 + 2*p.brief
 	brief := func() string {
 		item := p.offered(p.worker)
 		p.do(p.acceptOffer(p.worker, item).with("ownershipLeaseSeconds", life))
@@ -185,7 +199,7 @@ func leaseRows(p *play) {
 	}
 	// An offer's expiry is written down by the next Event about the offers.
 	late := p.open()
-	p.do(p.offer(late, p.worker).with("offerExpiresInSeconds", 1))
+	p.do(p.offer(late, p.worker).with("offerExpiresInSeconds", p.brief))
 	// A missed start fences an owner whose lease still lives.
 	missed := p.offered2(gated)
 	p.do(p.ask(p.worker, missed))
@@ -196,7 +210,7 @@ func leaseRows(p *play) {
 	if s := p.item(left).Offers[0].Status; s != groups.OfferWithdrawn {
 		p.failed("stage", "the offer of a former member is %s", s)
 	}
-	p.wait(time.Now().Add(1500 * time.Millisecond))
+	p.wait(p.soon())
 	p.do(p.offer(late, p.other))
 	p.do(p.offer(missed, p.worker))
 	p.do(p.acceptOffer(p.worker, missed))

@@ -126,7 +126,7 @@ func (p *play) setX(make maker) {
 			return p.dated(make(), time.Now().Add(d))
 		}
 		p.refuse("too old", at(-time.Duration(past+1)*time.Second))
-		p.refuse("too early", at(time.Duration(future+2)*time.Second))
+		p.refuse("too early", at(time.Duration(future+1+p.brief)*time.Second))
 	}
 	p.refuse("unknown critical extension", make().in("extensions", map[string]any{
 		"urn:missionweave:matrix:critical": map[string]any{"version": "1.0.0", "critical": true, "data": map[string]any{}},
@@ -197,7 +197,7 @@ func (p *play) outside(who *actor) (outsider, former, lapsed, visitor *actor) {
 	}
 	p.do(change(former))
 	p.do(p.as(p.lead, "membership.end").with("member", former.Principal()))
-	soon := time.Now().Add(800 * time.Millisecond)
+	soon := p.soon()
 	p.do(change(lapsed).with("state", "provisional", "provisionalExpiresAt", client.Timestamp(soon)))
 	p.do(change(visitor).with("state", "provisional", "provisionalExpiresAt", client.Timestamp(time.Now().Add(time.Hour))))
 	p.wait(soon)
@@ -480,8 +480,8 @@ func (p *play) newSession(who *actor) {
 func (p *play) withoutAuthority(build maker) {
 	who := build().who
 	if p.asks("lapsed lease") {
-		p.do(p.as(p.owner, "mission.assign_coordinator").with("coordinatorAgentId", p.lead.Principal().ID, "leaseSeconds", 1))
-		p.wait(time.Now().Add(time.Second))
+		p.do(p.as(p.owner, "mission.assign_coordinator").with("coordinatorAgentId", p.lead.Principal().ID, "leaseSeconds", p.brief))
+		p.wait(p.soon())
 		p.refuse("lapsed lease", build())
 		p.do(p.as(p.owner, "mission.assign_coordinator").with("coordinatorAgentId", p.lead.Principal().ID, "leaseSeconds", 900))
 	}

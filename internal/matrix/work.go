@@ -99,7 +99,7 @@ func (p *play) queued(who *actor, edit ...func(contract map[string]any)) string 
 func (p *play) handedOver(former, owner *actor) string {
 	item := p.open()
 	p.do(p.offer(item, former))
-	soon := time.Now().Add(800 * time.Millisecond)
+	soon := p.soon()
 	p.do(p.acceptOffer(former, item).with("startBy", client.Timestamp(soon)))
 	p.wait(soon)
 	p.do(p.offer(item, owner))
