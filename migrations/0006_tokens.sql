@@ -29,7 +29,6 @@ CREATE TABLE issued_tokens (
 );
 CREATE UNIQUE INDEX issued_tokens_one_shot ON issued_tokens (group_id, approval_id) WHERE one_shot;
 CREATE INDEX issued_tokens_group ON issued_tokens (group_id, expires_at);
-CREATE INDEX issued_tokens_agent ON issued_tokens (agent_id, expires_at);
 CREATE INDEX issued_tokens_expiry ON issued_tokens (expires_at);
 CREATE TRIGGER issued_tokens_kept BEFORE UPDATE OR DELETE ON issued_tokens
     FOR EACH ROW EXECUTE FUNCTION mw_append_only();

@@ -184,14 +184,19 @@ func (i *issuing) issue(ctx context.Context, life time.Duration, decide func(*gr
 	return Grant{Token: token, TokenID: c.ID, ExpiresAt: lexical.FormatMicros(time.Time(c.ExpiresAt))}, nil
 }
 
+// sqlLock takes the Agent's lock while its rows are found, and the Group's row last:
+// rows are locked when everything below them has been evaluated. What is read under
+// both is read by later statements, which see what was committed before.
+const sqlLock = `SELECT g.head_sequence FROM (SELECT pg_advisory_xact_lock_shared($1) AS held OFFSET 0) agent, groups g
+WHERE g.group_id = $2 AND agent.held IS NOT NULL FOR SHARE OF g`
+
 // lockAndRead opens the transaction: the locks in the order of every commit of
 // the Authority (the Agent's, then the Group's row), and only then the read, all
 // in one round trip.
 func (i *issuing) lockAndRead(ctx context.Context, chain []*cached) (*tails, error) {
 	var b pgx.Batch
 	b.Queue("begin")
-	b.Queue("SELECT pg_advisory_xact_lock_shared($1)", events.AgentLockKey(i.holder.Principal.ID))
-	b.Queue("SELECT head_sequence FROM groups WHERE group_id = $1 FOR SHARE", i.group).QueryRow(func(row pgx.Row) error {
+	b.Queue(sqlLock, events.AgentLockKey(i.holder.Principal.ID), i.group).QueryRow(func(row pgx.Row) error {
 		return row.Scan(&i.head)
 	})
 	queueFacts(&b, i.holder.Principal.ID, &i.facts)

@@ -15,7 +15,7 @@ func TestMain(m *testing.M) { testkit.Main(m, nil) }
 // stand is a Mission with one WorkItem that one Worker owns.
 type stand struct {
 	*testkit.Stack
-	t      *testing.T
+	t      testing.TB
 	m      *testkit.Mission
 	worker *client.Client
 	k      *testkit.Socket // the Worker's session
@@ -26,7 +26,7 @@ type stand struct {
 
 // newStand offers the WorkItem to the Worker, who accepts. change edits the Work
 // Contract.
-func newStand(t *testing.T, change func(*client.WorkContract), options ...testkit.Option) *stand {
+func newStand(t testing.TB, change func(*client.WorkContract), options ...testkit.Option) *stand {
 	t.Helper()
 	s := &stand{Stack: testkit.Start(t, options...), t: t}
 	s.m = s.NewMissionWith(func(p map[string]any) {
