@@ -205,7 +205,7 @@ func (c *call) judge(r rule) string {
 		return "self"
 	case c.cmd.kind == "work.fail" && has(c.p, "ownershipEpoch") && who.Type == "agent":
 		return "worker"
-	case has(c.p, "delegationGrantId") && offers("delegate"):
+	case has(c.p, "delegationGrantId") && offers("delegate") && !coordinator:
 		return "delegate"
 	case coordinator && offers("coordinator") && (c.cmd.kind != "ext.missionweave.budget.increase" || c.cmd.item != ""):
 		return "coordinator"
@@ -250,7 +250,7 @@ func (c *call) authorized(r rule) {
 	if c.capacity == "" {
 		fail(af, "")
 	}
-	if c.capacity == "delegate" && c.cmd.actor == agentOf(c.g.coordinator) {
+	if has(c.p, "delegationGrantId") && c.capacity == "coordinator" {
 		fail(af, "grant_not_needed")
 	}
 	for _, w := range r.who {
