@@ -9,9 +9,11 @@ package testkit
 import (
 	"context"
 	"crypto/ed25519"
+	"encoding/json"
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -90,6 +92,7 @@ func Start(t testing.TB, options ...Option) *Stack {
 	}
 	authority, url := s.Replica("authority")
 	s.AuthorityURL, s.WebSocketURL = url, WebSocketURL(url)
+	s.options.Submit = authority
 	s.routes["authority"] = authority.Routes()
 
 	o := s.listen()
@@ -217,6 +220,24 @@ func (s *Stack) Human(name string) *client.Client {
 		s.t.Fatalf("register %s: %v", name, err)
 	}
 	return s.connect(identity)
+}
+
+// DevFile writes the dev.json of the Stack and returns its path.
+func (s *Stack) DevFile() string {
+	s.t.Helper()
+	b, err := json.Marshal(server.DevFile{
+		OrganizationID: s.keys.ID, AuthorityURL: s.AuthorityURL, RegistryURL: s.RegistryURL, AuthzURL: s.AuthzURL,
+		WSURL: s.WebSocketURL, NATSURL: s.Settings.NATSURL, DatabaseURL: s.Settings.DatabaseURL,
+		Principals: s.keys.Principals, Policy: s.Settings.Policy,
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	path := filepath.Join(s.t.TempDir(), "dev.json")
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	return path
 }
 
 // Agent registers a new Agent that can do what its tests ask for: capability
