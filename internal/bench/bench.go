@@ -31,6 +31,8 @@ type Options struct {
 	// NATS publishes meanwhile.
 	NATS   bool
 	Logger *slog.Logger
+
+	subscribers int // Agents beside the Coordinator
 }
 
 // Cell is one measurement.

@@ -63,3 +63,12 @@ func (u usage) since(before usage) (total time.Duration) {
 	}
 	return total
 }
+
+// selfCPU is the processor time of this process.
+func selfCPU() time.Duration {
+	var self syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &self); err != nil {
+		return 0
+	}
+	return time.Duration(self.Utime.Nano() + self.Stime.Nano())
+}

@@ -30,6 +30,7 @@ type stand struct {
 	store     *events.Store
 	directory *registry.Directory
 	service   *authority.Service
+	hub       *events.Hub
 	conn      *nats.Conn
 	lanes     int
 	cores     int
@@ -38,7 +39,9 @@ type stand struct {
 	owner       trust.Signer
 	coordinator trust.Signer
 	epoch       int64
+	agents      int // subscribers
 
+	run    context.Context //nolint:containedctx // the stand's life
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 }
@@ -64,8 +67,10 @@ func signer(actorType, name string) (trust.Signer, error) {
 	return trust.NewSigner(id+":key", protocol.Actor{Type: actorType, ID: id}, seed[:])
 }
 
+func subscriberName(i int) string { return fmt.Sprintf("subscriber-%d", i) }
+
 func newStand(ctx context.Context, options Options) (_ *stand, err error) {
-	s := &stand{cores: runtime.GOMAXPROCS(0), lanes: options.Lanes, signers: map[registry.Role]trust.Signer{}}
+	s := &stand{cores: runtime.GOMAXPROCS(0), lanes: options.Lanes, agents: options.subscribers, signers: map[registry.Role]trust.Signer{}}
 	defer func() {
 		if err != nil {
 			s.close()
@@ -88,17 +93,18 @@ func newStand(ctx context.Context, options Options) (_ *stand, err error) {
 	if err != nil {
 		return nil, err
 	}
+	s.hub = events.NewHub(s.store, events.HubOptions{})
 	policy := authority.DefaultPolicy()
 	policy.Limits.MessagesPerMinute, policy.Limits.DuplicateDecompositionOff = 0, true
 	opt := authority.Options{
 		Store: s.store, Directory: s.directory, Organization: policy.Organization, Lanes: options.Lanes,
-		Hub: events.NewHub(s.store, events.HubOptions{}), Snapshots: events.NewSnapshotter(s.store, options.Logger), Logger: options.Logger,
+		Hub: s.hub, Snapshots: events.NewSnapshotter(s.store, options.Logger), Logger: options.Logger,
 	}
 	for _, signer := range s.signers {
 		opt.Signers = append(opt.Signers, signer)
 	}
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	s.cancel = cancel
+	s.run, s.cancel = run, cancel
 	if options.NATS {
 		if s.conn, err = events.Connect(s.stack.NATSURL); err != nil {
 			return nil, err
@@ -141,22 +147,64 @@ func (s *stand) found(ctx context.Context, organization string) error {
 		return err
 	}
 	const hash = "sha256:0000000000000000000000000000000000000000000000000000000000000001"
-	f.Cards = []protocol.AgentCard{{
-		AgentID: s.coordinator.Principal.ID, OrganizationID: organization, CardVersion: 1, DisplayName: "Coordinator",
-		Owner: s.owner.Principal, Status: registry.CardActive, ProtocolVersions: []string{protocol.Version},
-		Endpoints:  []protocol.Endpoint{{Transport: "wss", URI: "wss://bench.invalid/ws"}},
-		PublicKeys: []protocol.PublicKey{{KeyID: s.coordinator.KeyID, Algorithm: trust.Algorithm, PublicKey: s.coordinator.PublicKey()}},
-		Capabilities: []protocol.Capability{{
-			ID: "text.write", Version: "1.0.0", InputSchema: "urn:bench:in", InputSchemaHash: hash,
-			OutputSchema: "urn:bench:out", OutputSchemaHash: hash, Constraints: protocol.Raw(`{}`), VerifiedEvidence: []string{"urn:bench:evidence"},
-		}},
-		MaxConcurrency: 1,
-	}}
+	card := func(k trust.Signer) protocol.AgentCard {
+		return protocol.AgentCard{
+			AgentID: k.Principal.ID, OrganizationID: organization, CardVersion: 1, DisplayName: "Agent",
+			Owner: s.owner.Principal, Status: registry.CardActive, ProtocolVersions: []string{protocol.Version},
+			Endpoints:  []protocol.Endpoint{{Transport: "wss", URI: "wss://bench.invalid/ws"}},
+			PublicKeys: []protocol.PublicKey{{KeyID: k.KeyID, Algorithm: trust.Algorithm, PublicKey: k.PublicKey()}},
+			Capabilities: []protocol.Capability{{
+				ID: "text.write", Version: "1.0.0", InputSchema: "urn:bench:in", InputSchemaHash: hash,
+				OutputSchema: "urn:bench:out", OutputSchemaHash: hash, Constraints: protocol.Raw(`{}`), VerifiedEvidence: []string{"urn:bench:evidence"},
+			}},
+			MaxConcurrency: 1,
+		}
+	}
+	f.Cards = []protocol.AgentCard{card(s.coordinator)}
+	issued := now()
+	cards := make([]protocol.AgentCard, s.agents)
+	for i := range cards {
+		k, err := add("", protocol.ActorAgent, subscriberName(i))
+		if err != nil {
+			return err
+		}
+		f.Principals[len(f.Principals)-1].ValidFrom = issued
+		cards[i] = card(k)
+		cards[i].IssuedAt, cards[i].PublicKeys[0].ValidFrom = issued, issued
+	}
 	s.directory = registry.NewDirectory(s.pool, registry.DirectoryOptions{})
 	service := registry.New(registry.Config{
 		Pool: s.pool, Directory: s.directory, Signer: s.signers[registry.RoleRegistry], Mint: mint, Now: time.Now, Future: 30 * time.Second,
 	})
-	return service.Bootstrap(ctx, f)
+	if err := service.Bootstrap(ctx, f); err != nil {
+		return err
+	}
+	return s.register(ctx, cards)
+}
+
+// register puts cards into the Registry's tables as one revision: registering
+// thousands one by one would take longer than what is measured.
+func (s *stand) register(ctx context.Context, cards []protocol.AgentCard) error {
+	ids, documents, hashes := make([]string, len(cards)), make([][]byte, len(cards)), make([]string, len(cards))
+	for i := range cards {
+		var err error
+		ids[i] = cards[i].AgentID
+		if documents[i], hashes[i], err = trust.SignDocument(protocol.KindAgentCard, &cards[i], s.signers[registry.RoleRegistry]); err != nil {
+			return err
+		}
+	}
+	_, err := s.pool.Exec(ctx, `
+		WITH r AS (UPDATE registry_head SET revision = revision + 1 RETURNING revision),
+		c AS (SELECT * FROM unnest($1::text[], $2::bytea[], $3::text[]) AS c(id, document, hash)),
+		i AS (INSERT INTO agent_cards (agent_id, card_version, status, document, signing_hash, revision, registered_at)
+			SELECT c.id, 1, 'active', c.document, c.hash, r.revision, clock_timestamp() FROM c, r)
+		INSERT INTO agents (agent_id, card_version, status, capabilities, revision) SELECT c.id, 1, 'active', '{text.write}', r.revision FROM c, r`,
+		ids, documents, hashes)
+	if err != nil {
+		return err
+	}
+	_, err = s.directory.Current(ctx)
+	return err
 }
 
 func (s *stand) openSession(ctx context.Context) error {

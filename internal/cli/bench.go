@@ -47,7 +47,8 @@ insert with one signature verified and one made for each row.`,
 		_, err = report.WriteTo(app.Out)
 		return err
 	}
-	cmd.AddCommand(newBenchGrowthCommand(app))
+	cmd.AddCommand(newBenchManifestCommand(app))
+	cmd.AddCommand(newBenchGrowthCommand(app), newBenchDeliveryCommand(app), newBenchSubscribersCommand(app))
 	return cmd
 }
 

@@ -16,6 +16,8 @@ func (f *Feed) attend(ctx context.Context, visible []events.StoredEvent) ([]even
 	if f.request.Attention == nil {
 		return visible, nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
 	out := make([]events.StoredEvent, 0, len(visible)) // visible is shared with other readers
 	for _, e := range visible {
 		wanted := e.Sequence <= f.liveAfter

@@ -158,9 +158,7 @@ func (f *Feed) Next(ctx context.Context) (Page, error) {
 			<-ctx.Done()
 			return Page{}, ctx.Err()
 		}
-		limited, cancel := context.WithTimeout(ctx, answerWithin)
-		page, waiting, err := f.step(limited)
-		cancel()
+		page, waiting, err := f.step(ctx)
 		if err != nil {
 			if err := pause(ctx, retryPause); err != nil {
 				return Page{}, err
@@ -183,7 +181,9 @@ func (f *Feed) Next(ctx context.Context) (Page, error) {
 func (f *Feed) step(ctx context.Context) (page Page, waiting bool, err error) {
 	entered := f.stale
 	if f.stale {
-		access, refusal := f.source.Views.Enter(ctx, f.request.Reader, f.request.GroupID)
+		limited, cancel := context.WithTimeout(ctx, answerWithin)
+		access, refusal := f.source.Views.Enter(limited, f.request.Reader, f.request.GroupID)
+		cancel()
 		switch {
 		case refusal == nil:
 			f.access, f.stale = access, false
@@ -243,6 +243,8 @@ func (f *Feed) visible(ctx context.Context, raw []events.StoredEvent) ([]events.
 	if f.access.Redacted || f.source.Log.Unredacted(f.request.GroupID, raw[0].Sequence) {
 		return f.access.Shows(raw, nil), nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
 	return f.source.Views.Visible(ctx, f.access, raw) //nolint:wrapcheck // only retried
 }
 

@@ -82,8 +82,8 @@ type state struct {
 	// version; it gets them at its next start.
 	NATSSystemPassword string `json:"natsSystemPassword,omitempty"`
 	NATSIssuerSeed     string `json:"natsIssuerSeed,omitempty"`
-	PostgresPort     int    `json:"postgresPort,omitempty"`
-	NATSPort         int    `json:"natsPort,omitempty"`
+	PostgresPort       int    `json:"postgresPort,omitempty"`
+	NATSPort           int    `json:"natsPort,omitempty"`
 }
 
 // loadState reads the state or makes a new one. A cluster without its state is

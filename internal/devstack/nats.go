@@ -79,19 +79,19 @@ func (n *natsNode) start(wantPort int, fixed bool) error {
 	}
 	system := server.NewAccount(natsSystem)
 	srv, err := server.NewServer(&server.Options{
-		ServerName:         "missionweave-devstack",
-		Host:               "127.0.0.1",
-		Port:               port,
-		Accounts:           []*server.Account{system},
-		SystemAccount:      natsSystem,
+		ServerName:    "missionweave-devstack",
+		Host:          "127.0.0.1",
+		Port:          port,
+		Accounts:      []*server.Account{system},
+		SystemAccount: natsSystem,
 		Users: []*server.User{
 			{Username: natsUser, Password: n.password},
 			{Username: natsSystemUser, Password: n.systemPassword, Account: system},
 		},
 		// Everybody else is for the Authority to let in. Where none runs, nobody
 		// answers, and strangers are refused when the time is over.
-		AuthTimeout: natsAuthWithin.Seconds(),
-		AuthCallout: &server.AuthCallout{Issuer: issuer, AuthUsers: []string{natsUser, natsSystemUser}},
+		AuthTimeout:        natsAuthWithin.Seconds(),
+		AuthCallout:        &server.AuthCallout{Issuer: issuer, AuthUsers: []string{natsUser, natsSystemUser}},
 		NoSigs:             true, // signals belong to the program around it
 		MaxPayload:         natsMaxPayload,
 		JetStream:          true,

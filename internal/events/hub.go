@@ -62,6 +62,8 @@ type watched struct {
 	// redaction and access are the last sequences of the tail, now or earlier, at
 	// which a Message was redacted and at which somebody's access may have changed.
 	redaction, access int64
+	// end is where the database had nothing more, for a Group without a tail.
+	end int64
 	// loading is closed when the read that runs now has ended.
 	loading chan struct{}
 }
@@ -311,7 +313,7 @@ func (h *Hub) Read(ctx context.Context, groupID string, after int64, limit int) 
 		w, ok := h.groups[groupID]
 		if !ok {
 			h.mu.Unlock()
-			return h.store.ReadEvents(ctx, groupID, after, limit)
+			return h.fromDatabase(ctx, groupID, after, limit)
 		}
 		if n := len(w.tail); n > 0 && after >= w.tail[0].Sequence-1 {
 			last := w.tail[n-1].Sequence
@@ -325,6 +327,10 @@ func (h *Hub) Read(ctx context.Context, groupID string, after int64, limit int) 
 				h.mu.Unlock()
 				return nil, nil
 			}
+		}
+		if len(w.tail) == 0 && after == w.end && w.head <= after && after > 0 {
+			h.mu.Unlock()
+			return nil, nil
 		}
 		atTail := len(w.tail) == 0 || after >= w.tail[0].Sequence-1
 		if running := w.loading; running != nil && atTail {
@@ -342,8 +348,7 @@ func (h *Hub) Read(ctx context.Context, groupID string, after int64, limit int) 
 			w.loading = done
 		}
 		h.mu.Unlock()
-		h.misses.Add(1)
-		out, err := h.store.ReadEvents(ctx, groupID, after, limit)
+		out, err := h.fromDatabase(ctx, groupID, after, limit)
 		if done != nil {
 			h.mu.Lock()
 			if w.loading == done {
@@ -360,12 +365,36 @@ func (h *Hub) Read(ctx context.Context, groupID string, after int64, limit int) 
 			if err == nil && len(out) == 0 {
 				// The hint was wrong; believing it would mean reading for ever.
 				w.head = min(w.head, after)
+				w.end = after
 			}
 			h.mu.Unlock()
 			close(done)
 		}
 		return out, err
 	}
+}
+
+// answerWithin is how long the database may take: many readers wait for one of
+// them, which must not wait for ever on a connection that nobody answers on.
+const answerWithin = 5 * time.Second
+
+func (h *Hub) fromDatabase(ctx context.Context, groupID string, after int64, limit int) ([]StoredEvent, error) {
+	h.misses.Add(1)
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	type page struct {
+		events []StoredEvent
+		err    error
+	}
+	// A query needs a deep stack, which the goroutine of each of thousands of
+	// readers would keep.
+	read := make(chan page, 1)
+	go func() {
+		events, err := h.store.ReadEvents(ctx, groupID, after, limit)
+		read <- page{events, err}
+	}()
+	p := <-read
+	return p.events, p.err
 }
 
 // Watched counts the Groups with readers and the readers.
@@ -410,6 +439,8 @@ func (h *Hub) stop() {
 // compare wakes the readers of Groups whose head is above what is known. A
 // database that does not answer is tried again at the next turn.
 func (h *Hub) compare(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
 	h.mu.Lock()
 	ids := make([]string, 0, len(h.groups))
 	for id := range h.groups {

@@ -382,6 +382,8 @@ func message(subject string, ev *StoredEvent) *nats.Msg {
 // next returns the Events that follow what is in the stream, at most room; end
 // says that the database had no more when it was asked.
 func (p *Publisher) next(ctx context.Context, g *outgoing, room int) (events []StoredEvent, end bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
 	p.mu.Lock()
 	if !g.behind {
 		events = g.pending[:min(room, len(g.pending))]
@@ -488,6 +490,8 @@ func (p *Publisher) advance(ctx context.Context) {
 		return
 	}
 	written := map[string]int64{}
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
 	if err := p.store.relaxed(ctx, sqlAdvance, written, trees, ids, sequences); err != nil {
 		return
 	}
@@ -502,6 +506,8 @@ func (p *Publisher) advance(ctx context.Context) {
 
 // sweep queues every Group with Events that nobody published, to the last page.
 func (p *Publisher) sweep(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 2*answerWithin)
+	defer cancel()
 	if !p.conn.IsConnected() {
 		return
 	}

@@ -155,16 +155,18 @@ func endOf(err error) *final {
 
 // process handles frames in order until the connection ends or the server
 // drains.
+//
+// What it does for a frame runs on another goroutine that it waits for: handling
+// frames needs a deep stack, and an idle connection must not keep one.
 func (c *conn) process() {
-	defer c.guard("processor")
-	if !c.handshake() {
+	if !c.deep(c.handshake) {
 		return
 	}
 	defer c.server.Connections.remove(c)
 	for {
 		select {
 		case b, ok := <-c.frames:
-			if !ok || !c.handle(b) {
+			if !ok || !c.deep(func() bool { return c.handleAll(b) }) {
 				return
 			}
 			continue
@@ -172,14 +174,50 @@ func (c *conn) process() {
 		}
 		select {
 		case b, ok := <-c.frames:
-			if !ok || !c.handle(b) {
+			if !ok || !c.deep(func() bool { return c.handleAll(b) }) {
 				return
 			}
 		case <-c.told:
 			return
 		case <-c.server.draining:
-			c.goAway()
+			c.deep(func() bool { c.goAway(); return false })
 			return
+		}
+	}
+}
+
+// deep runs f on a stack of its own and returns its answer, false when f panicked.
+func (c *conn) deep(f func() bool) (ok bool) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer c.guard("processor")
+		ok = f()
+	}()
+	<-done
+	return ok
+}
+
+// handleAll handles a frame and those that wait behind it; false ends the
+// connection.
+func (c *conn) handleAll(b []byte) bool {
+	for {
+		if !c.handle(b) {
+			return false
+		}
+		var ok bool
+		select {
+		case <-c.server.draining:
+			return true // the processor sees to it, after this frame
+		default:
+		}
+		select {
+		case b, ok = <-c.frames:
+			if !ok {
+				return false
+			}
+		default:
+			return true
 		}
 	}
 }
@@ -268,6 +306,7 @@ func (c *conn) write() {
 		}
 		if now := c.server.Now(); now.Sub(lastPing) >= c.server.Timing.Ping {
 			lastPing = now
+			c.out.rest()
 			if c.identity().SessionEpoch > 0 {
 				c.out.notice(c.ping(""))
 			}

@@ -3,7 +3,7 @@ package wsapi
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	mathrand "math/rand/v2"
 	"sync"
@@ -130,10 +130,12 @@ func (c *conn) subscribe(f *protocol.Subscribe) bool {
 		if g.Attention != nil {
 			c.filtered = true
 		}
-		feed, refusal := delivery.Open(c.ctx, c.server.source, delivery.Request{
+		ctx, cancel := context.WithTimeout(c.ctx, answerWithin)
+		feed, refusal := delivery.Open(ctx, c.server.source, delivery.Request{
 			Reader: c.identity().Principal, GroupID: g.GroupID, After: g.AfterSequence,
 			Attention: g.Attention, OwnAction: c.own.has,
 		})
+		cancel()
 		if refusal != nil {
 			if !c.refuse(refusal.WithRelated(f.FrameID, "")) {
 				return false
@@ -159,10 +161,12 @@ func (c *conn) acknowledge(f *protocol.Ack) bool {
 }
 
 func (c *conn) acknowledgeOne(reader protocol.Actor, a protocol.Cursor) *protocol.Error {
-	if _, refusal := c.server.Views.Enter(c.ctx, reader, a.GroupID); refusal != nil {
+	ctx, cancel := context.WithTimeout(c.ctx, answerWithin)
+	defer cancel()
+	if _, refusal := c.server.Views.Enter(ctx, reader, a.GroupID); refusal != nil {
 		return refusal
 	}
-	_, err := c.server.Store.SetCursor(c.ctx, a.GroupID, reader, a.Sequence)
+	_, err := c.server.Store.SetCursor(ctx, a.GroupID, reader, a.Sequence)
 	if sub := c.subs[a.GroupID]; sub != nil && err == nil {
 		sub.acknowledged.Store(max(sub.acknowledged.Load(), a.Sequence))
 	}
@@ -302,17 +306,22 @@ func (r *recentActions) has(id string) bool {
 	return ok
 }
 
+// mint is the id of a frame.
 func mint(now time.Time) string {
-	var b [10]byte
-	_, _ = rand.Read(b[:])
-	return lexical.UUIDv7(now, b)
+	var b [16]byte
+	binary.LittleEndian.PutUint64(b[:8], mathrand.Uint64())
+	binary.LittleEndian.PutUint64(b[8:], mathrand.Uint64())
+	return lexical.UUIDv7(now, [10]byte(b[:10]))
 }
 
-// nonce is 18 random bytes (COMMANDS.md 8.9).
+// nonce is 18 random bytes (COMMANDS.md 8.9). It pairs a PING with its answer and
+// guards nothing, so it need not come from the system.
 func nonce() string {
-	var b [18]byte
-	_, _ = rand.Read(b[:])
-	return lexical.EncodeBase64URL(b[:])
+	var b [24]byte
+	for i := 0; i < len(b); i += 8 {
+		binary.LittleEndian.PutUint64(b[i:], mathrand.Uint64())
+	}
+	return lexical.EncodeBase64URL(b[:18])
 }
 
 // jittered is a delay in milliseconds between one and two times d, so that

@@ -2,6 +2,7 @@ package wsapi
 
 import (
 	"context"
+	"slices"
 	"sync"
 )
 
@@ -21,9 +22,6 @@ const (
 	batchFrames = 256
 	batchBytes  = 256 << 10
 )
-
-// keptItems is how large a queue may be that is kept while nothing is in it.
-const keptItems = 64
 
 // item is one thing to write to a client, in its order within a Group.
 type item struct {
@@ -79,6 +77,7 @@ type outbox struct {
 	controlBytes int
 	controlMoved chan struct{} // made when somebody waits
 	pong         []byte
+	lanes        []*lane
 	ready        []*lane
 	bytes        int
 	final        *final
@@ -192,12 +191,31 @@ func (o *outbox) offer(l *lane, items []item) (n int, moved <-chan struct{}) {
 	return n, moved
 }
 
+// add makes a lane one of the outbox's, until it is dropped.
+func (o *outbox) add(l *lane) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.lanes = append(o.lanes, l)
+}
+
+// rest gives back the memory of queues in which nothing waits.
+func (o *outbox) rest() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, l := range o.lanes {
+		if l.waiting() == 0 {
+			l.items, l.head = nil, 0
+		}
+	}
+}
+
 // drop removes a lane and what is in it.
 func (o *outbox) drop(l *lane) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.clear(l)
 	l.gone = true
+	o.lanes = slices.DeleteFunc(o.lanes, func(other *lane) bool { return other == l })
 	l.wakeWaiting()
 }
 
@@ -326,9 +344,7 @@ func (o *outbox) takeFrom(l *lane, b *batch) {
 	i := l.items[l.head]
 	l.items[l.head] = item{}
 	if l.head++; l.head == len(l.items) {
-		if l.items, l.head = l.items[:0], 0; cap(l.items) > keptItems {
-			l.items = nil
-		}
+		l.items, l.head = l.items[:0], 0
 	}
 	size := len(i.frame)
 	l.bytes -= size

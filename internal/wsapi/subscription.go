@@ -39,6 +39,7 @@ func (c *conn) follow(groupID string, feed *delivery.Feed) *subscription {
 		groupID: groupID, out: c.out, lane: newLane(feed.Start()), start: feed.Start(), owed: feed.LiveAfter(),
 		cancel: cancel, done: make(chan struct{}),
 	}
+	c.out.add(sub.lane)
 	sub.acknowledged.Store(feed.Start())
 	c.server.followed(sub)
 	c.feeds.Go(func() {

@@ -271,7 +271,12 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 }
 
+// answerWithin is how long the database may take where a connection waits for it.
+const answerWithin = 10 * time.Second
+
 func (s *Server) recheck(ctx context.Context, conns []*conn) error {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
 	ids := make([]sessions.Identity, len(conns))
 	for i, c := range conns {
 		ids[i] = c.identity()
