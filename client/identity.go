@@ -76,6 +76,12 @@ func (i Identity) SignContextPackage(d ContextPackage) (Raw, error) {
 	return i.sign(protocol.KindContextPackage, &d)
 }
 
+// SignSnapshot signs a Group Snapshot, as the server drafted it, and returns its
+// bytes.
+func (i Identity) SignSnapshot(d GroupSnapshot) (Raw, error) {
+	return i.sign(protocol.KindGroupSnapshot, &d)
+}
+
 func (i Identity) sign(kind protocol.DocumentKind, document any) (Raw, error) {
 	signed, _, err := trust.SignDocument(kind, document, i.signer())
 	if err != nil {

@@ -115,7 +115,9 @@ func (w *Worker) Run(ctx context.Context) error {
 		return err
 	}
 	defer session.Close()
+	w.mu.Lock()
 	w.session = session
+	w.mu.Unlock()
 	work, stop := context.WithCancel(ctx)
 	defer stop()
 	var readers sync.WaitGroup
@@ -201,6 +203,43 @@ func (w *Worker) SetShare(groupID string, share schedule.Share) {
 	w.mu.Lock()
 	w.sched.SetShare(groupID, share, w.c.opt.Now())
 	w.mu.Unlock()
+}
+
+// Queue lists the WorkItems of one Group that could start, in the order of that
+// Group. Every Group has a queue of its own; none shows another's.
+func (w *Worker) Queue(groupID string) []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	ids := []string{}
+	for _, i := range w.sched.Waiting(groupID) {
+		ids = append(ids, i.ID)
+	}
+	return ids
+}
+
+// Session is the Worker's present session, nil before Run has opened it.
+func (w *Worker) Session() *Session {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.session
+}
+
+// Running lists the WorkItems in slots, by slot.
+func (w *Worker) Running() []schedule.Run {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.sched.Running()
+}
+
+// Cursors are the positions up to which each Group's Events were dealt with.
+func (w *Worker) Cursors() map[string]int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	out := map[string]int64{}
+	for id, r := range w.groups {
+		out[id] = r.board.Head
+	}
+	return out
 }
 
 // follow learns the Events of one Group. What they ask for is done when the

@@ -32,7 +32,7 @@ type Urgency int
 
 // The urgencies of work-contract.schema.
 const (
-	Low Urgency = iota
+	Routine Urgency = iota
 	Normal
 	High
 	Critical
@@ -42,8 +42,8 @@ const (
 // Normal.
 func ParseUrgency(s string) Urgency {
 	switch s {
-	case "low":
-		return Low
+	case "routine":
+		return Routine
 	case "high":
 		return High
 	case "critical":

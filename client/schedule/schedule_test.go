@@ -51,7 +51,7 @@ func TestUrgencyOfOneGroupDoesNotPushAnotherAside(t *testing.T) {
 	s := schedule.New(schedule.Policy{Slots: 2})
 	for i := range 3 {
 		s.Put(item("loud", fmt.Sprint("loud", i), schedule.Critical, 0), at(0))
-		s.Put(item("quiet", fmt.Sprint("quiet", i), schedule.Low, 0), at(0))
+		s.Put(item("quiet", fmt.Sprint("quiet", i), schedule.Routine, 0), at(0))
 	}
 	if got := ids(s.Start(at(0))); got != "loud0 quiet0 " {
 		t.Errorf("started %q, want one of each", got)
@@ -100,12 +100,12 @@ func TestAHigherClassGoesFirstAndPreemptsAtACheckpoint(t *testing.T) {
 	s.Put(item("a", "a1", schedule.Critical, 0), at(0))
 	s.Put(item("b", "b1", schedule.Normal, 0), at(0))
 	s.Start(at(0))
-	s.Put(item("b", "b2", schedule.Low, 1), at(1))
+	s.Put(item("b", "b2", schedule.Routine, 1), at(1))
 	if got := s.Preempt(at(1)); len(got) != 0 {
 		t.Fatalf("an equal arrival preempts %s", ids(got))
 	}
 	s.SetShare("c", schedule.Share{Class: 1}, at(2))
-	s.Put(item("c", "c1", schedule.Low, 2), at(2))
+	s.Put(item("c", "c1", schedule.Routine, 2), at(2))
 	got := s.Preempt(at(2))
 	if ids(got) != "b1 " {
 		t.Fatalf("preempted %q, want the less urgent b1", ids(got))
@@ -135,7 +135,7 @@ func TestWithinAGroupTheMoreUrgentPreempts(t *testing.T) {
 
 func TestAWorkItemIsPreemptedABoundedNumberOfTimes(t *testing.T) {
 	s := schedule.New(schedule.Policy{Slots: 1, Preemptions: 2})
-	s.Put(item("a", "victim", schedule.Low, 0), at(0))
+	s.Put(item("a", "victim", schedule.Routine, 0), at(0))
 	s.SetShare("b", schedule.Share{Class: 5}, at(0))
 	asked, now := 0, 0
 	for i := range 10 {
@@ -247,7 +247,7 @@ func TestNothingStarvesWhateverKeepsArriving(t *testing.T) {
 			noise()
 			w.tick(duration)
 		}
-		victim := w.arrive("0", schedule.Low)
+		victim := w.arrive("0", schedule.Routine)
 		// Until its Group is in the top class and it leads its Group's queue; then
 		// every Group takes its turn by weight, after what is left of its head start.
 		head := (classes + 4) * step

@@ -23,6 +23,7 @@ import (
 func newDemoCommand(app *App) *cobra.Command {
 	var mission, stack, data string
 	var limit time.Duration
+	var play playOptions
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Carry out a Mission from its creation to human Approval",
@@ -31,6 +32,10 @@ MissionOwner, Coordinator and Workers, each with a key and a client of its own,
 over HTTP and WebSocket. Every step is a signed Command, and everybody knows only
 the Events that the server sends. Anything unexpected ends the run with exit code
 1 and says what was expected.
+
+With --scenario two-missions it plays two Missions that run at the same time and
+share a Worker: every claim is a named check with what proves it, and the exit code
+is 1 when one does not hold.
 
 Without --stack it starts a server of its own, on a private PostgreSQL and NATS,
 verifies the database afterwards, and stops it.`,
@@ -41,7 +46,13 @@ verifies the database afterwards, and stops it.`,
 	cmd.Flags().StringVar(&stack, "stack", "", "dev.json of a running server")
 	cmd.Flags().StringVar(&data, "data", "", "folder for the server of its own; by default one that is removed afterwards")
 	cmd.Flags().DurationVar(&limit, "limit", 5*time.Minute, "longest time the Mission may take")
+	cmd.Flags().StringVar(&play.scenario, "scenario", "", "two-missions instead of a Mission file")
+	cmd.Flags().Uint64Var(&play.seed, "seed", 1, "course of the scenario: the same seed plays the same")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if play.scenario != "" {
+			play.stack, play.data, play.limit = stack, data, limit
+			return app.play(cmd.Context(), play)
+		}
 		file, err := loadMission(mission)
 		if err != nil {
 			return Usagef("%w", err)

@@ -1,0 +1,50 @@
+package e2e
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/missionweave/server/internal/scenario"
+)
+
+// held fails the test for every check of a play that does not hold.
+func held(t *testing.T, report *scenario.Report, out *bytes.Buffer, least int) {
+	t.Helper()
+	for _, k := range report.Checks {
+		if !k.OK {
+			t.Errorf("%s: %s: %s", k.Scene, k.Name, k.Proof)
+		}
+	}
+	if len(report.Checks) < least {
+		t.Errorf("%d checks, want at least %d", len(report.Checks), least)
+	}
+	if t.Failed() {
+		t.Logf("\n%s", out)
+	}
+}
+
+func TestTwoMissionsShareAWorkerAndEverythingHolds(t *testing.T) {
+	o := startOutage(t)
+	var out bytes.Buffer
+	report, err := scenario.TwoMissions(t.Context(), scenario.Options{Stack: o.stack, Seed: 7, Out: &out, Limit: 4 * time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	held(t, report, &out, 60)
+	verified(t, o.File.DatabaseURL)
+}
+
+func TestAPlayStandsSideBySideOnATerminal(t *testing.T) {
+	o := startOutage(t)
+	var out bytes.Buffer
+	report, err := scenario.TwoMissions(t.Context(), scenario.Options{Stack: o.stack, Seed: 7, Out: &out, Columns: 160, Limit: 4 * time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	held(t, report, &out, 60)
+	if !strings.Contains(out.String(), "│") {
+		t.Errorf("no columns in\n%s", &out)
+	}
+}

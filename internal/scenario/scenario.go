@@ -1,0 +1,214 @@
+// Package scenario plays what the protocol asks for as proof (spec section 22) on
+// a live server: Missions that run at the same time and share a Worker, and what
+// can go wrong with them.
+//
+// Everybody in it is a client of its own with a key of its own, over HTTP and
+// WebSocket; nobody knows anything but what the server sent. The hazard of such a
+// show is that it proves nothing: therefore every claim is a named check with
+// what proves it, a check that cannot be made is not there, and a scene that
+// breaks off is a failed check of its own.
+package scenario
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/missionweave/server/client"
+)
+
+// Options says where to play and who watches.
+type Options struct {
+	Stack *client.DevStack
+	// Seed decides whatever is chosen: the same seed plays the same course.
+	Seed uint64
+	// Faults plays the failure suite too. Machinery breaks the server.
+	Faults    bool
+	Machinery Machinery
+	// Out receives the timeline and the table of checks. Columns is the width of a
+	// terminal, 0 for plain lines.
+	Out     io.Writer
+	Columns int
+	Color   bool
+	// Limit ends a play that does not come to its end.
+	Limit time.Duration
+}
+
+// Machinery breaks and mends the server under the Missions. A server of somebody
+// else's has none, and the scenes that need it are left out.
+type Machinery interface {
+	// KillAuthority ends the services without any warning and starts them again on
+	// the same data; it returns when they answer.
+	KillAuthority(ctx context.Context) error
+	// RestartDatabase stops the database under the running services and starts it.
+	RestartDatabase(ctx context.Context) error
+	StopNATS(ctx context.Context) error
+	StartNATS(ctx context.Context) error
+}
+
+// Check is one claim with what proves it.
+type Check struct {
+	Scene string `json:"scene"`
+	Name  string `json:"name"`
+	OK    bool   `json:"ok"`
+	// Proof says what was seen: the Event, the refusal, the count.
+	Proof string `json:"proof"`
+}
+
+// Report is what a play has to show.
+type Report struct {
+	Scenario string            `json:"scenario"`
+	Seed     uint64            `json:"seed"`
+	Faults   bool              `json:"faults"`
+	OK       bool              `json:"ok"`
+	Passed   int               `json:"passed"`
+	Failed   int               `json:"failed"`
+	Checks   []Check           `json:"checks"`
+	Missions map[string]string `json:"missions"` // name -> missionId
+	Events   int               `json:"events"`
+	Seconds  float64           `json:"seconds"`
+}
+
+// checks collects checks; several scenes may run at once.
+type checks struct {
+	mu  sync.Mutex
+	all []Check
+}
+
+func (c *checks) add(k Check) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.all = append(c.all, k)
+}
+
+// scene is a part of the play. Its methods panic with *broken when the play
+// cannot go on; run turns that into a failed check.
+type scene struct {
+	*stage
+	name string
+}
+
+// broken ends a scene.
+type broken struct{ err error }
+
+// sceneLimit ends a scene that waits for something that does not come.
+const sceneLimit = time.Minute
+
+// run plays a scene. What breaks it off is a failed check, and the next scene
+// begins.
+func (st *stage) run(ctx context.Context, name string, f func(ctx context.Context, s *scene)) {
+	ctx, cancel := context.WithTimeoutCause(ctx, sceneLimit, fmt.Errorf("not within %s", sceneLimit))
+	defer cancel()
+	defer st.gates.liftAll() // whatever happens, no Worker waits for a scene that is over
+	s := &scene{stage: st, name: name}
+	st.line.scene(name)
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case *broken:
+			s.check("the scene is played to its end", false, "%v", r.err)
+		default:
+			panic(r)
+		}
+	}()
+	f(ctx, s)
+}
+
+// check records a claim and what proves it.
+func (s *scene) check(name string, ok bool, proof string, args ...any) {
+	k := Check{Scene: s.name, Name: name, OK: ok, Proof: fmt.Sprintf(proof, args...)}
+	s.checks.add(k)
+	s.line.check(k)
+}
+
+// refused checks that the server refused with a code.
+func (s *scene) refused(name string, err error, code client.Code) {
+	e, ok := errors.AsType[*client.Error](err)
+	switch {
+	case err == nil:
+		s.check(name, false, "it was accepted, want %s", code)
+	case !ok:
+		s.check(name, false, "no refusal but %v, want %s", err, code)
+	case e.Reason != "":
+		s.check(name, e.Code == code, "refused with %s (%s)", e.Code, e.Reason)
+	default:
+		s.check(name, e.Code == code, "refused with %s", e.Code)
+	}
+}
+
+// must breaks the scene off.
+func (s *scene) must(what string, err error) {
+	if err != nil {
+		panic(&broken{fmt.Errorf("%s: %w", what, err)})
+	}
+}
+
+// TwoMissions plays the scenario and returns its report. The error is that of the
+// stage (no server, no Agents); what the server did wrong is in the report.
+func TwoMissions(ctx context.Context, opt Options) (*Report, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, opt.Limit, fmt.Errorf("the play was not over within %s", opt.Limit))
+	defer cancel()
+	started := time.Now()
+	st, err := newStage(ctx, opt)
+	if err != nil {
+		return nil, err
+	}
+	defer st.close()
+	for _, part := range []struct {
+		name string
+		play func(context.Context, *scene)
+	}{
+		{"Two Missions begin", begin},
+		{"Clarification before acceptance", clarify},
+		{"Sub-work: proposed and delegated", subWork},
+		{"Block and resume", blockAndResume},
+		{"Shared Worker", shareWorker},
+		{"Preemption", preempt},
+		{"Review by somebody else", review},
+		{"Nothing leaks", isolate},
+		{"Execution Approval", gate},
+		{"Budget", exhaust},
+		{"Child Missions", children},
+	} {
+		st.run(ctx, part.name, part.play)
+	}
+	if opt.Faults {
+		st.faults(ctx)
+	}
+	for _, part := range []struct {
+		name string
+		play func(context.Context, *scene)
+	}{
+		{"Approval", approve},
+		{"Follow-up and archival", conclude},
+		{"The whole log", inspect},
+	} {
+		st.run(ctx, part.name, part.play)
+	}
+	report := st.report(time.Since(started))
+	st.line.table(report)
+	return report, nil
+}
+
+func (st *stage) report(took time.Duration) *Report {
+	r := &Report{
+		Scenario: "two-missions", Seed: st.opt.Seed, Faults: st.opt.Faults, OK: true, Checks: st.checks.all,
+		Missions: map[string]string{}, Seconds: took.Seconds(),
+	}
+	for _, k := range r.Checks {
+		if k.OK {
+			r.Passed++
+		} else {
+			r.Failed++
+			r.OK = false
+		}
+	}
+	for _, m := range st.missions {
+		r.Missions[m.name] = m.id
+		r.Events += m.events()
+	}
+	return r
+}
