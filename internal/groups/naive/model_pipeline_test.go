@@ -251,7 +251,7 @@ func (c *call) authorized(r rule) {
 		fail(af, "")
 	}
 	if has(c.p, "delegationGrantId") && c.capacity == "coordinator" {
-		fail(af, "grant_not_needed")
+		fail(af, "") // grant_not_needed, unless the scope was narrowed as well
 	}
 	for _, w := range r.who {
 		if w[0] == c.capacity && w[1] != "" && c.member != nil && !slices.Contains(c.member.scopes, w[1]) {
