@@ -200,6 +200,9 @@ func (i *issuing) lockAndRead(ctx context.Context, chain []*cached) (*tails, err
 		return row.Scan(&i.head)
 	})
 	queueFacts(&b, i.holder.Principal.ID, &i.facts)
+	if m, ok := i.s.cfg.Manifests.(BatchedManifests); ok && i.kind == tokens.TypCapability {
+		m.QueueInForce(&b, i.group, &i.row.claims.ManifestVersion)
+	}
 	t := queueTails(&b, chain)
 	if err := i.conn.SendBatch(ctx, &b).Close(); err != nil {
 		return nil, fmt.Errorf("authz: read: %w", err)
@@ -208,7 +211,7 @@ func (i *issuing) lockAndRead(ctx context.Context, chain []*cached) (*tails, err
 }
 
 func (i *issuing) bindManifest(ctx context.Context) error {
-	if i.s.cfg.Manifests == nil || i.kind != tokens.TypCapability {
+	if _, read := i.s.cfg.Manifests.(BatchedManifests); read || i.s.cfg.Manifests == nil || i.kind != tokens.TypCapability {
 		return nil
 	}
 	version, err := i.s.cfg.Manifests.InForce(ctx, i.conn, i.group)

@@ -40,6 +40,12 @@ type Manifests interface {
 	Withdrawn(ctx context.Context, q Querier, version string) (bool, error)
 }
 
+// BatchedManifests is what Manifests may offer besides, so that the issue of a
+// token reads everything in one round trip: InForce as part of a batch.
+type BatchedManifests interface {
+	QueueInForce(b *pgx.Batch, groupID string, version *string)
+}
+
 // Config is what a Service works with. NATS, Manifests and Log may be nil.
 type Config struct {
 	Store     *events.Store
