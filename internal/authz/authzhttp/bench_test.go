@@ -89,7 +89,13 @@ type bench struct {
 }
 
 // newBench makes a Service of its own beside a running stack.
-func newBench(b *testing.B) *bench {
+func newBench(b testing.TB) *bench {
+	b.Helper()
+	return newService(b, nil)
+}
+
+// newService is newBench with manifests.
+func newService(b testing.TB, manifests authz.Manifests) *bench {
 	b.Helper()
 	s := newStand(b, nil)
 	s.start(3600)
@@ -106,6 +112,7 @@ func newBench(b *testing.B) *bench {
 			KeyID: signer.KeyID, Principal: signer.Principal, Private: signer.Key,
 		}, nil),
 		Organization: authority.DefaultPolicy().Organization, MaxLife: 900 * time.Second, Mint: client.NewID, Now: time.Now,
+		Manifests: manifests,
 	})
 	out := &bench{
 		service: service, store: store,
