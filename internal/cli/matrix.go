@@ -40,7 +40,7 @@ its policy: rows that its policy keeps out of reach are listed as missing.`,
 		if stack != "" {
 			return run(cmd.Context(), stack)
 		}
-		matrix.Tune(&app.Settings.Policy)
+		matrix.Tune(app.Settings)
 		return app.withOwnStack(cmd.Context(), data, run)
 	}
 	return cmd

@@ -85,7 +85,7 @@ func (r *results) tables() []byte {
 		{"Commands", "all positive cases of a Command kind are accepted, folded and served as folded", r.Commands},
 		{"Events", "the kind was emitted, has its schema and payload profile, verifies, and folds", r.Events},
 		{"Transitions", "a row of section 4 was taken from one state", r.Transitions},
-		{"Negatives", "a refusal has its code and reason, leaves the Group as it was, and its Action ID stays free", r.Negatives},
+		{"Negatives", "a refusal has its code and reason, adds nothing to the Group, and leaves no receipt under its Action ID", r.Negatives},
 		{"Precedence", "of two faults the one that goes first answers", r.Precedence},
 		{"Pairs", "a Command in a state without a row is refused", r.Pairs},
 	} {

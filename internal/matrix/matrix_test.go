@@ -22,7 +22,7 @@ import (
 func TestMatrix(t *testing.T) {
 	settings := config.New()
 	settings.DataDir = t.TempDir()
-	Tune(&settings.Policy)
+	Tune(settings)
 	dev, err := server.OpenDev(t.Context(), server.DevOptions{Settings: settings, Insecure: true})
 	if err != nil {
 		t.Fatal(err)

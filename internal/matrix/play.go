@@ -98,6 +98,7 @@ func (p *play) refusal(c string, a *attempt) (strictjson.Value, error) {
 		a.env["actionId"] = p.actionID
 	}
 	_, got := p.send(a)
+	p.run.refused(a, c)
 	code, reason := expectation(c)
 	return checkRefusal(got, code, reason)
 }
@@ -111,6 +112,7 @@ func (p *play) refuseOver(name string, k *socket, a *attempt) {
 	b, err := a.sign()
 	p.must(err)
 	got, err := p.overSocket(p.ctx, k, b)
+	p.run.refused(a, c)
 	if err == nil {
 		code, reason := expectation(c)
 		_, err = checkRefusal(got, code, reason)
@@ -245,6 +247,7 @@ func (p *play) carry(a *attempt) ([]byte, answer) {
 func (p *play) accepted(a *attempt, receipt strictjson.Value) {
 	action := a.env["actionId"].(string)
 	p.sent(action, a.env["kind"].(string))
+	p.run.took(a)
 	if p.scene == nil {
 		return
 	}

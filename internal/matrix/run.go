@@ -41,6 +41,30 @@ type run struct {
 	// relaying maps the Action IDs of Organization Commands that carry an extension
 	// to their case: their Events can only be looked at in the database.
 	relaying map[string]string
+	// refusals are the cases that used an Action ID and were refused, taken the
+	// Action IDs that were accepted.
+	refusals map[action]string
+	taken    map[action]bool
+}
+
+// action is what a receipt is kept under.
+type action struct{ actorType, actorID, id string }
+
+func actionOf(a *attempt) action {
+	who, id := a.who.Principal(), a.env["actionId"].(string)
+	return action{who.Type, who.ID, id}
+}
+
+func (r *run) refused(a *attempt, c string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.refusals[actionOf(a)] = c
+}
+
+func (r *run) took(a *attempt) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.taken[actionOf(a)] = true
 }
 
 func (r *run) pass(c string) {
@@ -86,18 +110,19 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if err != nil {
 		return nil, fmt.Errorf("matrix: %w", err)
 	}
-	r := &run{ok: map[string]bool{}, bad: map[string]bool{}, emitted: map[string]bool{}, transitions: map[string]bool{}, relaying: map[string]string{}}
+	r := &run{
+		ok: map[string]bool{}, bad: map[string]bool{}, emitted: map[string]bool{}, transitions: map[string]bool{}, relaying: map[string]string{},
+		refusals: map[action]string{}, taken: map[action]bool{},
+	}
 	wanted := func(kind string) bool { return len(o.Kinds) == 0 || slices.Contains(o.Kinds, kind) }
 	work := errgroup.Group{}
 	work.SetLimit(max(1, o.Plays))
-	var closing []*play
 	for i := range rows {
 		for _, cases := range scripts[rows[i].kind] {
 			if !wanted(rows[i].kind) {
 				continue
 			}
 			p := &play{stand: s, ctx: ctx, run: r, row: &rows[i], actionID: client.NewID()}
-			closing = append(closing, p)
 			work.Go(func() error {
 				p.perform(cases)
 				return ctx.Err()
@@ -109,7 +134,6 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 			continue
 		}
 		p := &play{stand: s, ctx: ctx, run: r, row: &row{kind: cross.name}, actionID: client.NewID()}
-		closing = append(closing, p)
 		work.Go(func() error {
 			p.perform(cross.cases)
 			return ctx.Err()
@@ -118,13 +142,6 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	err = work.Wait()
 	for _, f := range r.deferred {
 		f()
-	}
-	for _, p := range closing {
-		for _, a := range p.made {
-			if a.session != nil {
-				a.session.Close()
-			}
-		}
 	}
 	if err == nil {
 		err = r.verify(ctx, o.Stack, s.evidence)
@@ -153,6 +170,7 @@ var crossings = []struct {
 
 // perform plays cases; what stops them is a failure of the row.
 func (p *play) perform(cases func(*play)) {
+	defer p.leave()
 	defer func() {
 		if v := recover(); v != nil {
 			a, ok := v.(abort)
@@ -166,6 +184,16 @@ func (p *play) perform(cases func(*play)) {
 	if p.scene != nil {
 		for _, g := range p.groups {
 			p.served(g)
+		}
+	}
+}
+
+// leave closes the connections of the play's Agents. Their Session Epochs stay
+// known.
+func (p *play) leave() {
+	for _, a := range p.made {
+		if a.session != nil {
+			a.session.Close()
 		}
 	}
 }
@@ -268,6 +296,9 @@ func (r *run) verify(ctx context.Context, stack *client.DevStack, evidence *trus
 	for _, d := range report.Differences {
 		r.fail("verify", d.String())
 	}
+	if err := r.unreceipted(ctx, pool); err != nil {
+		return fmt.Errorf("matrix: read the receipts: %w", err)
+	}
 	rows, err := pool.Query(ctx, "SELECT document FROM org_events ORDER BY ordinal")
 	if err != nil {
 		return fmt.Errorf("matrix: read the Organization's Events: %w", err)
@@ -283,6 +314,23 @@ func (r *run) verify(ctx context.Context, stack *client.DevStack, evidence *trus
 		return fmt.Errorf("matrix: read the Organization's Events: %w", err)
 	}
 	return nil
+}
+
+// unreceipted checks that no refused Action ID has a receipt, but for those that
+// the play had accepted itself.
+func (r *run) unreceipted(ctx context.Context, pool *pgxpool.Pool) error {
+	rows, err := pool.Query(ctx, "SELECT actor_type, actor_id, action_id FROM receipts")
+	if err != nil {
+		return err
+	}
+	var a action
+	_, err = pgx.ForEachRow(rows, []any{&a.actorType, &a.actorID, &a.id}, func() error {
+		if c, ok := r.refusals[a]; ok && !r.taken[a] {
+			r.fail("receipt", "a refused Command left one: "+c)
+		}
+		return nil
+	})
+	return err
 }
 
 // fact looks at one Event of the Organization.

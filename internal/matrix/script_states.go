@@ -127,7 +127,7 @@ func itemRows(p *play) {
 // made while the WorkItem is queued, so they are given the time that staging takes.
 func expiryRows(p *play) {
 	// The time is enough when everything is staged before it is up.
-	for span := 10 * time.Second; span < 3*time.Minute; span *= 2 {
+	for span := time.Duration(8+2*p.brief) * time.Second; span < 5*time.Minute; span *= 2 {
 		if p.expiring(span) {
 			return
 		}
@@ -137,16 +137,19 @@ func expiryRows(p *play) {
 
 func (p *play) expiring(span time.Duration) bool {
 	p.newScene()
-	until := time.Now().Add(span)
+	until, late := time.Now().Add(span), false
 	var ids []any
 	p.staged(func(i *stagedItem) {
+		if late = late || time.Until(until) < 2*time.Second; late {
+			return
+		}
 		brief := p.grant(p.owner, i.id).with("expiresAt", client.Timestamp(until))
 		p.do(brief)
 		ask := p.ask(p.worker, i.id).with("expiresAt", client.Timestamp(until))
 		p.do(ask)
 		ids = append(ids, brief.doc("approval").fields["approvalId"], ask.payload["requestId"])
 	})
-	if time.Now().After(until) {
+	if late || time.Now().After(until) {
 		return false
 	}
 	p.wait(until)

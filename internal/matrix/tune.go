@@ -2,9 +2,11 @@ package matrix
 
 import "github.com/missionweave/server/internal/config"
 
-// Tune sets the policy of a stack that is made for the matrix: sessions that a run
+// Tune sets the policy of a server that is made for the matrix: sessions that a run
 // can outlive, and limits that it can reach.
-func Tune(p *config.Policy) {
+func Tune(s *config.Settings) {
+	s.SoftLimitPercent = 90
+	p := &s.Policy
 	p.SessionLifeSeconds = 20
 	p.SweepIntervalMs = 200
 	p.HellosPerMinute = 1000

@@ -4,8 +4,6 @@ package matrix
 // profile, each with the reason. They are neither proven nor missing: they are
 // counted apart and printed. What does prove them, if anything does, is named.
 var unreachable = map[string]string{
-	"event ext.missionweave.authority.soft_limit_reached": "Sections 6.2 and 11 (§20): soft thresholds are off unless softLimitPercent turns them on, and the matrix runs with the profile's own settings. Proven in internal/groups.",
-
 	"case mission.submit_for_approval: IST no WorkItem":     "Section 5.1: artifactHashes has at least one hash, and P18 looks each up among the Artifacts of verified WorkItems. Without a verified WorkItem every hash is unknown, and IC:unknown_reference answers before the state.",
 	"case work.accept_offer: IST Mission awaiting_approval": "Section 5.1: a Mission is submitted only when every WorkItem is verified, cancelled or failed, and each of these ends has closed its offers. P20 answers WAO or WOE before the Mission's state.",
 	"case work.start: IST Mission awaiting_approval":        "Section 5.1: in a submitted Mission no WorkItem has an owner with a live Ownership Lease. P19 or P20 answers WSO or WLE before the Mission's state.",
