@@ -59,6 +59,11 @@ func Policy(change func(*config.Policy)) Option {
 	return func(o *server.Options) { change(&o.Settings.Policy) }
 }
 
+// Setting changes what is not policy.
+func Setting(change func(*config.Settings)) Option {
+	return func(o *server.Options) { change(o.Settings) }
+}
+
 // Timing changes the times of the WebSocket binding.
 func Timing(t wsapi.Timing) Option { return func(o *server.Options) { o.Timing = t } }
 
