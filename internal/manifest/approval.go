@@ -34,9 +34,10 @@ func ParametersDigest(v strictjson.Value) (string, error) {
 	}
 	*buf = out
 	if !norm.NFC.IsNormal(out) {
-		// Escapes in JCS are ASCII, so normalizing the text normalizes its strings; the
-		// order of members may change, and two names may become one.
-		if out, err = strictjson.Canonicalize(norm.NFC.Bytes(out)); err != nil {
+		// Decoded strings are normalized and not this text, in which the last letter of
+		// an escape would compose with an accent after it. The order of members may
+		// change, and two names may become one.
+		if out, err = strictjson.Canonicalize(appendNFC(nil, v)); err != nil {
 			return "", ErrNoDigest
 		}
 	}
@@ -45,6 +46,36 @@ func ParametersDigest(v strictjson.Value) (string, error) {
 	copy(text[:], "sha256:")
 	hex.Encode(text[7:], sum[:])
 	return string(text[:]), nil
+}
+
+// appendNFC writes a value that has a canonical form with every string normalized.
+func appendNFC(dst []byte, v strictjson.Value) []byte {
+	switch v.Kind() {
+	case strictjson.String:
+		return appendText(dst, norm.NFC.String(v.Str()))
+	case strictjson.Array:
+		dst = append(dst, '[')
+		for i, item := range v.Items() {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = appendNFC(dst, item)
+		}
+		return append(dst, ']')
+	case strictjson.Object:
+		dst = append(dst, '{')
+		first := true
+		for name, item := range v.Members() {
+			if !first {
+				dst = append(dst, ',')
+			}
+			first = false
+			dst = append(appendText(dst, norm.NFC.String(name)), ':')
+			dst = appendNFC(dst, item)
+		}
+		return append(dst, '}')
+	}
+	return append(dst, v.Text()...)
 }
 
 // Approval is a human's answer to one ASK: this action, once.

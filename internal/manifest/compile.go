@@ -485,3 +485,20 @@ func rowTrust(row int) Trust {
 
 // Clears reports whether an operation clears taint.
 func (m *Manifest) Clears(operation string) bool { return m.clears[operation] }
+
+// Stored compiles a canonical form that was compiled before. Rules that an
+// extension has made unreachable are no fault of it.
+func Stored(canonical []byte) (*Manifest, error) {
+	d, _, err := Load("stored", canonical)
+	if err != nil {
+		return nil, err
+	}
+	return compile(d, false)
+}
+
+// Secret reports an action with a parameter that its schema marks writeOnly: its
+// parameters are not to be kept.
+func (m *Manifest) Secret(action string) bool {
+	a := m.doc.Actions[action]
+	return a != nil && strings.Contains(string(a.Schema), `"writeOnly":true`)
+}

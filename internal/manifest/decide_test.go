@@ -248,6 +248,9 @@ func TestDigestsFollowTheNamedEquality(t *testing.T) {
 	if !same(`{"a":1,"b":"\u00e9"}`, `{ "b":"e\u0301", "a":1.0 }`) {
 		t.Error("order, spacing, spelling of numbers and normalization are no difference")
 	}
+	if !same(`{"a":"x\n\u0303y","\u00e9":1}`, `{"e\u0301":1,"a":"x\n\u0303y"}`) || same(`{"a":"x\n\u0303"}`, `{"a":"x\\\u00f1"}`) {
+		t.Error("an escape is no letter")
+	}
 	if same(`{"a":"1"}`, `{"a":1}`) || same(`{"a":[1,2]}`, `{"a":[2,1]}`) {
 		t.Error("types and order in lists are a difference")
 	}

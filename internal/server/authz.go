@@ -17,6 +17,9 @@ import (
 	"github.com/missionweave/server/internal/authz/authzhttp"
 	"github.com/missionweave/server/internal/events"
 	"github.com/missionweave/server/internal/httpkit"
+	policyruntime "github.com/missionweave/server/internal/policy"
+	"github.com/missionweave/server/internal/policy/policyhttp"
+	"github.com/missionweave/server/internal/protocol"
 	"github.com/missionweave/server/internal/registry"
 	"github.com/missionweave/server/internal/sessions"
 	"github.com/missionweave/server/internal/sessions/sessionshttp"
@@ -33,6 +36,8 @@ type Authz struct {
 	conn   *nats.Conn
 	// evidence is where decisions about Proposed Actions leave their records.
 	evidence *aeplog.Log
+	ring     *authz.Keyring
+	versions *policyruntime.Versions
 }
 
 // OpenAuthz makes the Authorization Service.
@@ -61,6 +66,9 @@ func OpenAuthz(ctx context.Context, o Options) (_ *Authz, err error) {
 	})...)
 	z.router.Add(sessionshttp.AccessRoutes(identities, sessionshttp.NewLimiter())...)
 	if err := z.openEvidence(); err != nil {
+		return nil, err
+	}
+	if err := z.openPolicy(); err != nil {
 		return nil, err
 	}
 	addContract(z.router)
@@ -92,9 +100,11 @@ func (z *Authz) openTokens(ctx context.Context) error {
 		return err
 	}
 	p := z.Settings.Policy
+	z.ring = authz.NewKeyring(registry.RoleAuthorization, signer, z.Keys)
+	z.versions = policyruntime.NewVersions()
 	z.tokens = authz.New(authz.Config{
 		Store: z.store, Directory: z.directory, NATS: z.conn, Log: z.Log,
-		Keys:         authz.NewKeyring(registry.RoleAuthorization, signer, z.Keys),
+		Keys: z.ring, Manifests: z.versions,
 		Organization: policy(p).Organization,
 		MaxLife:      p.CapabilityTokenMax(), Mint: mint, Now: time.Now,
 	})
@@ -120,6 +130,36 @@ func (z *Authz) openEvidence() error {
 	z.router.Add(aeploghttp.Routes(aeploghttp.Options{
 		Reader:   aeplog.NewReader(z.pool, read),
 		Verifier: aeplog.NewVerifier(z.pool, read, z.directory, nil),
+	})...)
+	return nil
+}
+
+// openPolicy makes the runtime of World Manifests and its routes.
+func (z *Authz) openPolicy() error {
+	authority := z.Submit
+	if authority == nil {
+		var err error
+		if authority, err = remoteAuthority(z.Settings); err != nil {
+			return err
+		}
+	}
+	p := z.Settings.Policy
+	service := policyruntime.New(policyruntime.Config{
+		Pool: z.pool, Store: z.store, Directory: z.directory, Views: views.New(z.pool, readers{z.directory}),
+		Tokens: z.tokens, Evidence: z.evidence, Mint: mint, Log: z.Log,
+		Submit: func(ctx context.Context, command []byte) ([]byte, bool, *protocol.Error) {
+			return authority.Submit(ctx, command, "authz")
+		},
+		Signer: func(ctx context.Context) (trust.Signer, error) {
+			view, err := z.directory.View(ctx)
+			if err != nil {
+				return trust.Signer{}, err
+			}
+			return z.ring.Signer(ctx, z.store.Reader(), view, time.Now())
+		},
+	}, z.versions)
+	z.router.Add(policyhttp.Routes(policyhttp.Options{
+		Service: service, Directory: z.directory, FreshPast: p.FreshnessPast(), FreshFuture: p.FreshnessFuture(), Now: time.Now,
 	})...)
 	return nil
 }

@@ -33,6 +33,7 @@ import (
 	"github.com/missionweave/server/internal/migrate"
 	"github.com/missionweave/server/internal/protocol/lexical"
 	"github.com/missionweave/server/internal/registry"
+	"github.com/missionweave/server/internal/registry/registryhttp"
 	"github.com/missionweave/server/internal/sessions"
 	"github.com/missionweave/server/internal/trust"
 	"github.com/missionweave/server/internal/wsapi"
@@ -47,6 +48,9 @@ type Options struct {
 	TLS *tls.Config
 	// Listener and Management are the two bound listeners; Run takes them over.
 	Listener, Management net.Listener
+	// Submit hands Commands of the Authorization Service to the Authority; nil takes
+	// the one at the settings' AuthorityURL.
+	Submit registryhttp.Authority
 	// Timing changes the times of the WebSocket binding; the zero value keeps
 	// them.
 	Timing wsapi.Timing

@@ -159,7 +159,9 @@ func (d *Dev) openServices(ctx context.Context, o DevOptions, settings *config.S
 	if err != nil {
 		return opened(err)
 	}
-	authz, err := OpenAuthz(ctx, at(4))
+	forAuthz := at(4)
+	forAuthz.Submit = authority
+	authz, err := OpenAuthz(ctx, forAuthz)
 	if err != nil {
 		return opened(err)
 	}
