@@ -13,7 +13,6 @@ import (
 	"github.com/missionweave/server/internal/authority"
 	"github.com/missionweave/server/internal/authz"
 	"github.com/missionweave/server/internal/events"
-	"github.com/missionweave/server/internal/protocol"
 	"github.com/missionweave/server/internal/registry"
 	"github.com/missionweave/server/internal/sessions"
 	"github.com/missionweave/server/internal/trust"
@@ -117,7 +116,7 @@ func newService(b testing.TB, manifests authz.Manifests) *bench {
 	out := &bench{
 		service: service, store: store,
 		holder: sessions.Identity{
-			Principal: protocol.Actor(s.worker.Principal()), KeyID: s.worker.Identity().KeyID,
+			Principal: s.worker.Principal(), KeyID: s.worker.Identity().KeyID,
 			Kind: sessions.SessionToken, SessionEpoch: s.k.Epoch,
 		},
 		request: authz.CapabilityRequest{
