@@ -158,7 +158,7 @@ func (w *Worker) execute(ctx context.Context, r *room, j *Job) {
 	switch paused := err == nil || errors.Is(err, ErrPaused); {
 	case errors.Is(cause, ErrLeaseLost):
 	case paused:
-		again = j.again && !j.stopping(cause)
+		again = j.again && !j.stopping(cause) && ctx.Err() == nil
 	default:
 		w.hold(j, err) // the next attempt comes later
 	}

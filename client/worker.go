@@ -137,7 +137,7 @@ func (w *Worker) Run(ctx context.Context) error {
 			return ctx.Err()
 		case <-session.Done():
 			stop()
-			w.drain()
+			w.cut()
 			return session.closedError()
 		case err := <-w.failed:
 			stop()
@@ -153,12 +153,42 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 }
 
-// drain asks everything that runs to stop and waits for it.
+// drainGrace is how long running Jobs may take to reach a checkpoint when the
+// Worker stops.
+const drainGrace = 5 * time.Second
+
+// drain asks everything that runs to stop at a checkpoint, and after a while to
+// stop anyhow.
 func (w *Worker) drain() {
+	each := func(f func(*Job)) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		for _, j := range w.jobs {
+			f(j)
+		}
+	}
+	each((*Job).yield)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		w.running.Wait()
+	}()
+	grace := time.NewTimer(drainGrace)
+	defer grace.Stop()
+	select {
+	case <-ended:
+		return
+	case <-grace.C:
+	}
+	each(func(j *Job) { j.cancel(ErrStopping) })
+	<-ended
+}
+
+// cut ends everything that runs at once: the session that it ran under is over.
+func (w *Worker) cut() {
 	w.mu.Lock()
 	for _, j := range w.jobs {
-		j.yield()
-		j.cancel(ErrStopping)
+		j.cancel(ErrLeaseLost)
 	}
 	w.mu.Unlock()
 	w.running.Wait()

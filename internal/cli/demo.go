@@ -47,6 +47,7 @@ verifies the database afterwards, and stops it.`,
 	cmd.Flags().StringVar(&data, "data", "", "folder for the server of its own; by default one that is removed afterwards")
 	cmd.Flags().DurationVar(&limit, "limit", 5*time.Minute, "longest time the Mission may take")
 	cmd.Flags().StringVar(&play.scenario, "scenario", "", "two-missions instead of a Mission file")
+	cmd.Flags().BoolVar(&play.faults, "faults", false, "with --scenario: break everything that can break, and check that it recovers")
 	cmd.Flags().Uint64Var(&play.seed, "seed", 1, "course of the scenario: the same seed plays the same")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if play.scenario != "" {
