@@ -126,7 +126,7 @@ func fold(ctx context.Context, c *client.Client, groupID string, to int64) (*gro
 	}
 	switch {
 	case state.Mission == nil:
-		return nil, fmt.Errorf("Group %s has no Events", groupID)
+		return nil, fmt.Errorf("there are no Events of Group %s", groupID)
 	case state.Head < to:
 		return nil, fmt.Errorf("the log ends at sequence %d", state.Head)
 	}

@@ -117,14 +117,14 @@ func TestPauseComesFromAboveToo(t *testing.T) {
 	m := s.NewMission()
 	item := authorize(m, tokens(m, "Hand down.", 100, time.Hour))
 	child := newChild(t, s, m, item, 100)
-	spent, idle := authorize(child, tokens(m, "Spend.", 100, 50*time.Minute)), ""
+	spent := authorize(child, tokens(m, "Spend.", 100, 50*time.Minute))
 	below := employ(t, s, child, "child-worker")
 	child.Offer(spent, below.agent)
 	below.accept(spent, 3000)
 	lease := below.start(spent, 300)
 	free := differs(m.Contract(), "Costs nothing.")
 	free.Deadline, free.Budget = client.Timestamp(time.Now().Add(50*time.Minute)), client.Budget{ToolCallLimit: new(int64)}
-	idle = authorize(child, free)
+	idle := authorize(child, free)
 	below.must(client.Command{Kind: "ext.missionweaveprotocol.core.resource_usage_record", WorkItemID: spent},
 		with(lease, map[string]any{"usageDelta": map[string]any{"modelTokens": 100}}))
 	paused := func(id string) bool {
