@@ -1,7 +1,9 @@
 package groups
 
 import (
+	"strings"
 	"unicode/utf8"
+	"unique"
 
 	"github.com/missionweave/server/internal/protocol"
 	"github.com/missionweave/server/internal/protocol/shape"
@@ -151,9 +153,12 @@ func (s *State) storeMessage(ev *Event, m protocol.Message) error {
 	revised := *c
 	revised.Revision = *ev.AggregateRevision
 	s.Conversations[m.ConversationID] = &revised
-	s.Messages[m.MessageID] = &Message{
-		MessageID: m.MessageID, ConversationID: c.ConversationID, Author: m.Author, Kind: m.Kind,
-		TargetMessageID: m.TargetMessageID, Sequence: ev.Sequence,
+	// Strings that are kept are copied: those of a decoded Event hold all of its
+	// bytes, and a Group has many Messages.
+	kept := &Message{
+		MessageID: strings.Clone(m.MessageID), ConversationID: c.ConversationID, Author: unique.Make(m.Author).Value(),
+		Kind: unique.Make(m.Kind).Value(), TargetMessageID: strings.Clone(m.TargetMessageID), Sequence: ev.Sequence,
 	}
+	s.Messages[kept.MessageID] = kept
 	return nil
 }
