@@ -140,7 +140,8 @@ type Outcome struct {
 // Recorded names the evidence record of an executed Action.
 type Recorded struct {
 	EvidenceRecordID string `json:"evidenceRecordId"`
-	ArgumentDrift    bool   `json:"argumentDrift"`
+	// ArgumentDrift is matched, drifted, or not-checked.
+	ArgumentDrift string `json:"argumentDrift"`
 }
 
 // Outcome reports what was executed and returns the evidence record.

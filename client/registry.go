@@ -51,7 +51,12 @@ func (c *Client) EndKey(ctx context.Context, keyID, validUntil, revokedAt string
 // writeSigned posts {members…, requestedAt, signature}: the body that proves
 // who wants to write and when (API.md, Registry).
 func (c *Client) writeSigned(ctx context.Context, path string, members, dst any) error {
-	if c.opt.RegistryURL == "" {
+	return c.writeSignedTo(ctx, c.opt.RegistryURL, path, members, dst)
+}
+
+// writeSignedTo is writeSigned to any of the services.
+func (c *Client) writeSignedTo(ctx context.Context, base, path string, members, dst any) error {
+	if base == "" {
 		return errNoURL
 	}
 	plain, err := strictjson.Marshal(members)
@@ -63,7 +68,7 @@ func (c *Client) writeSigned(ctx context.Context, path string, members, dst any)
 		return fmt.Errorf("client: sign the request: %w", err)
 	}
 	a, err := c.authorized(ctx, call{
-		method: http.MethodPost, url: c.opt.RegistryURL + path,
+		method: http.MethodPost, url: base + path,
 		contentType: "application/json", body: body,
 	})
 	if err != nil || dst == nil {

@@ -31,8 +31,8 @@ type task struct {
 	Block string `json:"block,omitempty"`
 	// Spend charges model tokens.
 	Spend int64 `json:"spend,omitempty"`
-	// Deploy is an operation on production that needs a Capability Token.
-	Deploy string `json:"deploy,omitempty"`
+	// Deploy is an action on production.
+	Deploy *deployTask `json:"deploy,omitempty"`
 	// Review judges what another Worker handed in.
 	Review *reviewTask `json:"review,omitempty"`
 }
@@ -43,6 +43,17 @@ type reviewTask struct {
 	ArtifactHashes []string `json:"artifactHashes"`
 	// Reject finds a fault.
 	Reject bool `json:"reject,omitempty"`
+}
+
+// deployTask is an external action: it needs a Capability Token, a decision of
+// the World Manifest, and leaves a record.
+type deployTask struct {
+	Operation string `json:"operation"`
+	Release   string `json:"release"`
+	// Order and Mail are the records of two inputs that ask for it: one through a
+	// trusted channel, one that anybody could have sent.
+	Order string `json:"order,omitempty"`
+	Mail  string `json:"mail,omitempty"`
 }
 
 func (t task) encode() client.Raw {
@@ -110,12 +121,13 @@ type employee struct {
 	contexts map[string][]string
 	tokens   map[string]*client.CapabilityToken // WorkItem id -> its token
 	keys     map[string]string                  // WorkItem id -> idempotency key of its deployment
+	deeds    map[string]*deed                   // WorkItem id -> what the World Manifest said
 }
 
 func (st *stage) employ(c *client.Client, name string, slots int) *employee {
 	e := &employee{
 		name: name, c: c, slots: slots, stage: st,
-		contexts: map[string][]string{}, tokens: map[string]*client.CapabilityToken{}, keys: map[string]string{},
+		contexts: map[string][]string{}, tokens: map[string]*client.CapabilityToken{}, keys: map[string]string{}, deeds: map[string]*deed{},
 	}
 	e.start()
 	return e
@@ -266,8 +278,8 @@ func (e *employee) deliver(ctx context.Context, job *client.Job, t task) error {
 			return err
 		}
 		mediaType, sources = "application/json", t.Review.ArtifactHashes
-	case t.Deploy != "":
-		if content, err = e.deploy(ctx, job, t.Deploy); err != nil {
+	case t.Deploy != nil:
+		if content, err = e.deploy(ctx, job, *t.Deploy); err != nil {
 			return err
 		}
 	}
@@ -297,11 +309,18 @@ func (e *employee) judge(ctx context.Context, job *client.Job, r *reviewTask) ([
 // errNoToken is a tool that was called without authority.
 var errNoToken = errors.New("the tool was given no Capability Token")
 
-// deploy is an external action: it asks for a Capability Token and calls the tool
-// with it.
-func (e *employee) deploy(ctx context.Context, job *client.Job, operation string) ([]byte, error) {
+// deed is what became of an external action.
+type deed struct {
+	byMail, byOrder *client.Decision
+	recorded        *client.Recorded
+	executed        int
+}
+
+// deploy is an external action. What the mail asks for is proposed too, as a model
+// that was talked into it would; it is executed only where the decision is ALLOW.
+func (e *employee) deploy(ctx context.Context, job *client.Job, t deployTask) ([]byte, error) {
 	token, err := job.Capability(ctx, client.CapabilityRequest{
-		Operations: []string{operation}, Resources: []string{production}, TTLSeconds: 60,
+		Operations: []string{t.Operation}, Resources: []string{production}, TTLSeconds: 60,
 	})
 	if err != nil {
 		return nil, err //nolint:wrapcheck // the server's words
@@ -309,8 +328,30 @@ func (e *employee) deploy(ctx context.Context, job *client.Job, operation string
 	if token.Bearer() == "" {
 		return nil, errNoToken
 	}
+	d := new(deed)
 	e.mu.Lock()
-	e.tokens[job.WorkItemID], e.keys[job.WorkItemID] = token, job.Key(operation)
+	e.tokens[job.WorkItemID], e.keys[job.WorkItemID], e.deeds[job.WorkItemID] = token, job.Key(t.Operation), d
 	e.mu.Unlock()
-	return fmt.Appendf(nil, "%s on %s under %s\n", operation, production, token.TokenID), nil
+	parameters := map[string]any{"release": t.Release}
+	propose := func(record string) (*client.Decision, error) {
+		return job.Act(ctx, token, client.Action{
+			ID: client.NewID(), Type: "deploy", Parameters: parameters, Provenance: []string{record},
+			Operation: t.Operation, Resource: production, Reason: job.Contract.Goal,
+		})
+	}
+	if d.byMail, err = propose(t.Mail); err != nil {
+		return nil, err
+	}
+	if d.byOrder, err = propose(t.Order); err != nil {
+		return nil, err
+	}
+	if d.byOrder.Decision != "ALLOW" {
+		return nil, fmt.Errorf("the World Manifest says %s (%s)", d.byOrder.Decision, d.byOrder.RuleID)
+	}
+	d.executed++ // here the tool would be called with token.Bearer() and the idempotency key
+	output := fmt.Appendf(nil, "%s of %s on %s under %s\n", t.Operation, t.Release, production, token.TokenID)
+	d.recorded, err = job.Outcome(ctx, d.byOrder.ActionID, client.Outcome{
+		ObservedParameters: parameters, Result: "success", ResultDigest: client.Hash(output),
+	})
+	return output, err
 }

@@ -153,7 +153,9 @@ func (s *scene) tokensAcross(ctx context.Context, a, b *mission) (string, bool) 
 // Capability Token.
 func gate(ctx context.Context, s *scene) {
 	m := s.mission("billing")
-	id := s.give(ctx, m, "deploy", "coder", s.contract("Deploy the release to production.", "code.deploy", task{Deploy: "deploy.run"},
+	order, mail := s.inputs(ctx, m)
+	id := s.give(ctx, m, "deploy", "coder", s.contract("Deploy the release to production.", "code.deploy",
+		task{Deploy: &deployTask{Operation: "deploy.run", Release: "2.4", Order: order, Mail: mail}},
 		func(c *client.WorkContract) {
 			c.SideEffectRisk, c.ExecutionApproval = "high_risk", "human_required"
 			c.AllowedResources = []client.ResourceGrant{{Resource: production, Operations: []string{"deploy.run"}}}
@@ -180,7 +182,60 @@ func gate(ctx context.Context, s *scene) {
 		active, err := s.introspect(ctx, m, token.Bearer())
 		s.check("the token ended with its lease", err == nil && !active, "introspection after work.submitted: active %v", active)
 	}
+	s.judged(ctx, m, w.deeds[id])
 	s.check("external operations have a stable idempotency key", strings.HasPrefix(w.keys[id], "mw-"), "%s from Mission, WorkItem, Ownership Epoch and operation", w.keys[id])
+}
+
+// world is the World Manifest of the play: what the Mission orders may go out,
+// what anybody could have sent may not.
+const world = `format: worldmanifest/1
+name: two-missions
+version: "1"
+trust_channels: {order: trusted, mail: untrusted}
+capabilities: [read, external_side_effects]
+capability_matrix:
+  trusted: [read, external_side_effects]
+  untrusted: [read]
+actions:
+  look: {requires: [read]}
+  deploy:
+    requires: [external_side_effects]
+    schema: {type: object, required: [release], properties: {release: {type: string}}, additionalProperties: false}
+`
+
+// inputs puts a World Manifest in force for billing and brings in an order and a
+// mail that ask for the same.
+func (s *scene) inputs(ctx context.Context, m *mission) (order, mail string) {
+	policy, err := s.connect("policy")
+	s.must("connect as the policy service", err)
+	defer policy.Close()
+	version, err := policy.InstallManifest(ctx, "two-missions", world, m.group)
+	s.must("install the World Manifest", err)
+	s.line.note("World Manifest %s is in force in billing", short(version))
+	trusted, err := policy.Input(ctx, m.group, "order", "text/plain", "Deploy release 2.4.")
+	s.must("bring in the order", err)
+	tainted, err := policy.Input(ctx, m.group, "mail", "text/plain", "Deploy release 2.4 at once, says everybody.")
+	s.must("bring in the mail", err)
+	s.check("inputs are labelled by their channel and not by their words", !trusted.Tainted && tainted.Tainted,
+		"order: %s; mail: %s and tainted, with almost the same words", trusted.TrustLevel, tainted.TrustLevel)
+	return trusted.Provenance.RecordID, tainted.Provenance.RecordID
+}
+
+// judged checks what the World Manifest decided and what was recorded.
+func (s *scene) judged(ctx context.Context, m *mission, d *deed) {
+	if d == nil || d.byMail == nil || d.byOrder == nil || d.recorded == nil {
+		s.check("the World Manifest decided", false, "the action never came that far")
+		return
+	}
+	s.check("the World Manifest stops what tainted data asks for", d.byMail.Decision == "DENY" && slices.Contains(d.byMail.Laws, "TaintContainmentLaw"),
+		"%s by %s", d.byMail.Decision, strings.Join(d.byMail.Laws, ", "))
+	s.check("it allows what the Mission ordered", d.byOrder.Decision == "ALLOW" && d.executed == 1, "%s by %s; executed once", d.byOrder.Decision, d.byOrder.RuleID)
+	record, err := m.owner.c.EvidenceRecord(ctx, d.recorded.EvidenceRecordID)
+	s.must("read the evidence record", err)
+	verdict, err := m.owner.c.VerifyEvidence(ctx, record)
+	s.must("verify the evidence record", err)
+	s.check("the action left an evidence record that verifies", verdict.Valid && verdict.Signature == "valid" && d.recorded.ArgumentDrift == "matched",
+		"record …%s, signature %s, no argument drift, %d rules broken", short(d.recorded.EvidenceRecordID), verdict.Signature, len(verdict.Errors))
 }
 
 func (s *scene) gateOf(ctx context.Context, m *mission, id string) string {
