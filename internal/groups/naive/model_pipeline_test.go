@@ -310,7 +310,7 @@ func (c *call) named(r rule) {
 		switch {
 		case r.item == "new" && w != nil:
 			fail(ic, "identifier_in_use")
-		case r.item != "new" && w == nil:
+		case r.item != "new" && (w == nil || c.hidden(w)):
 			fail(ic, "unknown_reference")
 		}
 		c.w = w
@@ -318,6 +318,11 @@ func (c *call) named(r rule) {
 	if c.cmd.conv != "" && !c.g.hasConv(c.m, c.cmd.conv) {
 		fail(ic, "unknown_reference")
 	}
+}
+
+// hidden: a provisional member knows of the WorkItems it was offered only (3.7).
+func (c *call) hidden(w *item) bool {
+	return c.member != nil && c.member.state == "provisional" && !w.offeredTo(c.cmd.actor.ID)
 }
 
 // revision is P21.
