@@ -182,7 +182,6 @@ func awaitAll(all []*subscriber, frames int64) (a answer, err error) {
 type subscriber struct {
 	conn net.Conn
 	in   *bufio.Reader
-	id   int
 	from int64 // the sequence it subscribed after
 
 	mu      sync.Mutex
@@ -389,7 +388,7 @@ func (s *subscriber) got(b []byte) error {
 	end := bytes.IndexAny(digits, ",}")
 	sequence, err := strconv.ParseInt(string(digits[:max(end, 0)]), 10, 64)
 	if err != nil || sequence != s.from+count {
-		return fmt.Errorf("Event %d is number %d after %d", sequence, count, s.from)
+		return fmt.Errorf("got Event %d as number %d after %d", sequence, count, s.from)
 	}
 	return nil
 }

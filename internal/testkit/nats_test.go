@@ -147,7 +147,7 @@ func published(t *testing.T, s *testkit.Stack, groupID string, sequence int64) {
 		if time.Now().After(deadline) {
 			t.Fatalf("published %d of %d", n, sequence)
 		}
-		time.Sleep(10 * time.Millisecond) // polling the database
+		<-time.After(10 * time.Millisecond) // polling the database
 	}
 }
 
