@@ -1,6 +1,9 @@
 package manifest
 
-import "slices"
+import (
+	"slices"
+	"sync"
+)
 
 // Record is a stored provenance record. Trust and Tainted are what was true at its
 // origin; what counts now is computed from the channel map and the parents.
@@ -79,11 +82,27 @@ type walk struct {
 	m       *Manifest
 	from    Records
 	entries []entry
+	stack   []int32
 	index   map[string]int32 // made when there are many
 	ctx     *Context
 	// seen are the channels met last, with their levels: a chain has few.
 	seen  [4]seenChannel
 	count int
+}
+
+// walks keeps the room of finished looks for the next ones.
+var walks = sync.Pool{New: func() any {
+	return &walk{entries: make([]entry, 0, linear), stack: make([]int32, 0, linear)}
+}}
+
+// giveBack returns the room without what was in it.
+func (w *walk) giveBack() {
+	clear(w.entries)
+	if cap(w.entries) > 4*linear {
+		return // a look at much is rare, and its room would stay
+	}
+	*w = walk{entries: w.entries[:0], stack: w.stack[:0]}
+	walks.Put(w)
 }
 
 type seenChannel struct {
@@ -159,8 +178,9 @@ func (m *Manifest) context(ctx *Context, chain []string, from Records) {
 	if len(chain) == 0 {
 		return
 	}
-	var room [linear]entry
-	w := walk{m: m, from: from, entries: room[:0], ctx: ctx}
+	w := walks.Get().(*walk)
+	w.m, w.from, w.ctx = m, from, ctx
+	defer w.giveBack()
 	for _, id := range chain {
 		i := w.find(id)
 		if i < 0 {
@@ -191,8 +211,7 @@ func (m *Manifest) context(ctx *Context, chain []string, from Records) {
 // depth is the data's to choose. A record that is met again above itself has no
 // origin, so it and everything between is untrusted, tainted and incomplete.
 func (w *walk) visit(start int32) {
-	var room [linear]int32
-	stack := append(room[:0], start)
+	stack := append(w.stack[:0], start)
 	w.begin(start)
 	for len(stack) > 0 && !w.ctx.Overflow {
 		at := stack[len(stack)-1]
@@ -223,6 +242,7 @@ func (w *walk) visit(start int32) {
 			w.inherit(stack[len(stack)-1], at)
 		}
 	}
+	w.stack = stack
 }
 
 // fault marks an entry whose origin is not known.

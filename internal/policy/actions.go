@@ -102,6 +102,9 @@ type row struct {
 	outcomeDigest                          string
 	outcome                                []byte
 	evidenceID                             string
+	// stale is an answer that was given and does not count for this action. It is
+	// known while a denial is recorded and not stored with it.
+	stale *staleAnswer
 }
 
 const sqlAction = `SELECT agent_id, action_id, group_id, work_item_id, proposal_digest, session_id, ownership_epoch, execution_lease_id,
@@ -222,13 +225,19 @@ func (s *Service) check(ctx context.Context, q authz.Querier, who sessions.Ident
 		if err != nil {
 			return claims, err
 		}
-		if err := policylog.Append(ctx, s.cfg.Pool, policylog.Decision{
-			ID: s.cfg.Mint(), At: now, Category: policylog.Gate, Outcome: "refused", Code: perr.Code, Reason: perr.Reason,
-			RuleIDs: []string{"protocol:12"}, Principal: who.Principal, GroupID: p.GroupID, WorkItemID: p.WorkItemID, SubjectID: p.ActionID,
-			Input: marshal(map[string]any{
-				"actionType": p.ActionType, "argumentsDigest": digest, "operation": p.Operation, "resource": p.Resource,
-			}),
-		}); err != nil {
+		err = pgx.BeginFunc(ctx, s.cfg.Pool, func(tx pgx.Tx) error {
+			if err := s.emitRefusal(ctx, tx, who, p, digest, perr, now); err != nil {
+				return err
+			}
+			return policylog.Append(ctx, tx, policylog.Decision{
+				ID: s.cfg.Mint(), At: now, Category: policylog.Gate, Outcome: "refused", Code: perr.Code, Reason: perr.Reason,
+				RuleIDs: []string{"protocol:12"}, Principal: who.Principal, GroupID: p.GroupID, WorkItemID: p.WorkItemID, SubjectID: p.ActionID,
+				Input: marshal(map[string]any{
+					"actionType": p.ActionType, "argumentsDigest": digest, "operation": p.Operation, "resource": p.Resource,
+				}),
+			})
+		})
+		if err != nil {
 			return claims, err
 		}
 	}

@@ -291,6 +291,11 @@ func (s *Service) useAnswer(ctx context.Context, who sessions.Identity, p *Propo
 		}
 		x = s.newRow(who, p, digest, &claims, m, r, &d, now)
 		x.requestID, x.requestExpires = "", nil
+		if d.Verdict == manifest.DENY && (d.Rule == manifest.Escalation || d.Rule == manifest.Uncovered) {
+			if x.stale, err = staleOf(given, asked, digest, now); err != nil {
+				return err
+			}
+		}
 		if own != nil {
 			x.requestID, x.requestExpires, x.proposedAt = own.requestID, own.requestExpires, own.proposedAt
 		}

@@ -8,19 +8,38 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/missionweave/server/internal/aeplog"
+	"github.com/missionweave/server/internal/budget"
 	"github.com/missionweave/server/internal/evidence"
+	"github.com/missionweave/server/internal/groups"
 	"github.com/missionweave/server/internal/manifest"
+	"github.com/missionweave/server/internal/protocol"
 )
 
-// Words of evidence records (evidence/RULES.md, section 1).
+// Words of evidence records (docs/evidence-rules.md).
 const (
 	grantOneShot = "one-shot-payload"
 	grantLease   = "bounded-lease"
 	recordTaint  = "untrusted"
+
+	resultMatched    = "matched"
+	resultDrifted    = "drifted"
+	resultNotChecked = "not-checked"
+
+	decisionAllow   = "allow"
+	decisionDeny    = "deny"
+	decisionExpired = "expired"
+	decisionRevoked = "revoked"
+	decisionDrift   = "drift-requires-reapproval"
+
+	reasonArgument   = "argument"
+	reasonDelegation = "missing-delegation"
+
+	// extensionNamespace is where evidence of an approval's end is named.
+	extensionNamespace = "org.missionweave"
 )
 
 // evidenceEntry is what every record about an action says.
-func (s *Service) evidenceEntry(ctx context.Context, x *row, m *manifest.Manifest, at time.Time) (aeplog.Entry, error) {
+func (s *Service) evidenceEntry(ctx context.Context, x *row, m *manifest.Manifest, at time.Time) (aeplog.Entry, *groups.State, error) {
 	class := manifest.ClassUnknown
 	if m != nil {
 		class, _ = m.Class(x.entry.ActionType)
@@ -42,11 +61,13 @@ func (s *Service) evidenceEntry(ctx context.Context, x *row, m *manifest.Manifes
 			},
 		},
 	}
-	if x.approvalID != "" {
-		e.Action.EvidenceRefs = append(e.Action.EvidenceRefs, x.approvalID)
+	if x.usesActionID != x.actionID {
+		e.Action.ParentActionID = x.usesActionID
 	}
-	if x.requestID != "" {
-		e.Action.EvidenceRefs = append(e.Action.EvidenceRefs, x.requestID)
+	for _, ref := range []string{x.approvalID, x.requestID, x.usesRequestID} {
+		if ref != "" && !slices.Contains(e.Action.EvidenceRefs, ref) {
+			e.Action.EvidenceRefs = append(e.Action.EvidenceRefs, ref)
+		}
 	}
 	for _, id := range x.entry.Provenance {
 		e.Inputs = append(e.Inputs, evidence.InputRef{URI: id, TaintLabels: slices.Clone(labels)})
@@ -54,17 +75,46 @@ func (s *Service) evidenceEntry(ctx context.Context, x *row, m *manifest.Manifes
 	if x.entry.Decision == manifest.DENY {
 		e.Action.CapabilityDecision.DenyReasonClass = denyClass(&x.entry)
 	}
-	return e, nil
+	g, err := s.cfg.Store.LoadGroup(ctx, x.groupID)
+	if err != nil {
+		return e, nil, err
+	}
+	e.Budget = ledgerOf(g.State, x.workItemID)
+	return e, g.State, nil
+}
+
+// ledgerOf is the account of a WorkItem in the members that a record has; money
+// and compute have none there.
+func ledgerOf(st *groups.State, workItemID string) *evidence.BudgetLedger {
+	a, ok := st.Ledger.Account(budget.WorkItemRef(workItemID))
+	if !ok {
+		return nil
+	}
+	used := a.Usage()
+	spent := func(dimension int) *evidence.Spent {
+		out := &evidence.Spent{Spent: float64(used[dimension])}
+		if limit := float64(a.Limit[dimension]); limit > 0 {
+			out.Limit = &limit
+		}
+		return out
+	}
+	latency := &evidence.Latency{ActualMS: float64(used[budget.WallClockSeconds]) * 1000}
+	if limit := float64(a.Limit[budget.WallClockSeconds]) * 1000; limit > 0 {
+		latency.LimitMS = &limit
+	}
+	return &evidence.BudgetLedger{
+		Token: spent(budget.ModelTokens), Tool: spent(budget.ToolCalls), Risk: spent(budget.ExternalSideEffects), Latency: latency,
+	}
 }
 
 func gross(v manifest.Verdict) string {
 	switch v {
 	case manifest.ALLOW:
-		return "allow"
+		return decisionAllow
 	case manifest.ASK:
 		return "ask_user"
 	}
-	return "deny"
+	return decisionDeny
 }
 
 // denyClass is the class of reasons of a denial.
@@ -75,7 +125,7 @@ func denyClass(e *manifest.Entry) string {
 	case manifest.Uncovered:
 		return "tool-identity"
 	case manifest.SchemaInvalid, manifest.ShapeInvalid:
-		return "argument"
+		return reasonArgument
 	case manifest.CapabilityBoundaryLaw:
 		return "resource-scope"
 	}
@@ -84,71 +134,166 @@ func denyClass(e *manifest.Entry) string {
 
 // emitDecision writes the evidence record of a decision.
 func (s *Service) emitDecision(ctx context.Context, tx pgx.Tx, x *row, m *manifest.Manifest) (string, error) {
-	e, err := s.evidenceEntry(ctx, x, m, x.decidedAt)
+	e, st, err := s.evidenceEntry(ctx, x, m, x.decidedAt)
 	if err != nil {
 		return "", err
 	}
-	if err := s.authorize(ctx, x, &e, "", x.decidedAt); err != nil {
-		return "", err
+	a := &e.Action
+	switch {
+	case x.entry.Decision == manifest.ASK: // nothing authorizes it yet
+	case x.stale != nil:
+		x.stale.tell(a, x.argumentsDigest)
+	case x.approvalHash != "" && x.approvalID != "":
+		oneShot(a, x)
+	default:
+		w, l := leaseAt(st, x.workItemID, x.leaseID)
+		if l == nil {
+			break // a denial whose lease is not known stands on no grant
+		}
+		a.ScopeLeaseID, a.Lease, a.ApprovalGrant = x.leaseID, leaseEvidence(l, x.decidedAt), grantLease
+		a.ApprovalDecision = gross(x.entry.Decision)
+		a.ArgumentDrift = &evidence.ArgumentDrift{Result: resultNotChecked, ApprovalOrLeaseID: x.leaseID}
+		if a.ApprovalDecision == decisionAllow && !insideLease(l, x.decidedAt) {
+			// It ended between the check of the token and now: the decision must not
+			// take effect.
+			return "", protocol.NewError(protocol.CodeWorkLeaseExpired, w.State)
+		}
 	}
 	return s.cfg.Evidence.Append(ctx, tx, e)
 }
 
-// authorize says under which authority the action stands: an answer for exactly
-// these arguments, or the Execution Lease. observed is the digest of what was
-// executed, "" before that.
-func (s *Service) authorize(ctx context.Context, x *row, e *aeplog.Entry, observed string, at time.Time) error {
-	a := &e.Action
-	if x.entry.Decision == manifest.ASK {
-		return nil // nothing authorizes it yet
+// oneShot says that an action stands on an answer for exactly its arguments.
+func oneShot(a *evidence.Action, x *row) {
+	a.ApprovalGrant, a.ApprovalDecision, a.ApprovalContextHash = grantOneShot, gross(x.entry.Decision), x.approvalHash
+	a.ArgumentDrift = &evidence.ArgumentDrift{
+		Result: resultMatched, ApprovalOrLeaseID: x.approvalHash, ApprovedArgDigest: x.argumentsDigest,
+		ObservedArgDigest: x.argumentsDigest, ArgsEqualityVersion: manifest.ArgsEquality,
 	}
-	decision := gross(x.entry.Decision)
-	if x.approvalHash != "" && x.approvalID != "" {
-		a.ApprovalGrant, a.ApprovalDecision, a.ApprovalContextHash = grantOneShot, decision, x.approvalHash
-		a.ArgumentDrift = &evidence.ArgumentDrift{
-			Result: "matched", ApprovalOrLeaseID: x.approvalHash, ApprovedArgDigest: x.argumentsDigest,
-			ObservedArgDigest: x.argumentsDigest, ArgsEqualityVersion: manifest.ArgsEquality,
-		}
-		if observed != "" {
-			a.ArgumentDrift.ObservedArgDigest = observed
-		}
+}
+
+// standsOn repeats in the record of an outcome the authority that the record of the
+// decision has, and compares the arguments.
+func (s *Service) standsOn(ctx context.Context, tx pgx.Tx, x *row, a *evidence.Action, observed string) error {
+	if x.entry.Decision != manifest.ALLOW {
 		return nil
 	}
-	lease, err := s.leaseOf(ctx, x, at)
-	if err != nil || lease == nil {
-		return err
+	if x.approvalHash != "" && x.approvalID != "" {
+		oneShot(a, x)
+	} else {
+		lease, err := s.cfg.Evidence.Lease(ctx, tx, x.evidenceID, x.actionID)
+		if err != nil || lease == nil {
+			return err
+		}
+		a.ScopeLeaseID, a.Lease, a.ApprovalGrant, a.ApprovalDecision = lease.LeaseID, lease, grantLease, decisionAllow
+		a.ArgumentDrift = &evidence.ArgumentDrift{
+			Result: resultMatched, ApprovalOrLeaseID: lease.LeaseID, ApprovedArgDigest: x.argumentsDigest,
+			ArgsEqualityVersion: manifest.ArgsEquality,
+		}
 	}
-	a.ScopeLeaseID, a.Lease = x.leaseID, lease
-	a.ApprovalGrant, a.ApprovalDecision = grantLease, decision
-	a.ArgumentDrift = &evidence.ArgumentDrift{Result: "not-checked", ApprovalOrLeaseID: x.leaseID}
-	if observed != "" {
-		a.ArgumentDrift.Result, a.ArgumentDrift.ArgsEqualityVersion = "matched", manifest.ArgsEquality
-		a.ArgumentDrift.ApprovedArgDigest, a.ArgumentDrift.ObservedArgDigest = x.argumentsDigest, observed
+	d := a.ArgumentDrift
+	d.ObservedArgDigest = observed
+	switch observed {
+	case "":
+		*d = evidence.ArgumentDrift{Result: resultNotChecked, ApprovalOrLeaseID: d.ApprovalOrLeaseID}
+	case x.argumentsDigest:
+	default:
+		d.Result, d.DriftReason = resultDrifted, "the executed arguments are not those that were decided on"
+		a.ApprovalDecision = decisionDrift
 	}
 	return nil
 }
 
-// leaseOf is the Execution Lease as it is in force at a time; nil where it is not
-// known any more.
-func (s *Service) leaseOf(ctx context.Context, x *row, at time.Time) (*evidence.LeaseEvidence, error) {
-	g, err := s.cfg.Store.LoadGroup(ctx, x.groupID)
-	if err != nil {
+// staleAnswer is an approval that an action was proposed under and that does not
+// cover it.
+type staleAnswer struct {
+	actionID, approvalID, hash string
+	approved                   string // digest of the arguments it was given for
+	expired                    bool
+}
+
+// staleOf tells why an answer does not count: it was given for other arguments, or
+// its time is over. nil for every other reason.
+func staleOf(given *groups.ActionApproval, asked *row, digest string, now time.Time) (*staleAnswer, error) {
+	approval, err := approvalOf(given, asked)
+	if err != nil || approval == nil {
 		return nil, err
 	}
-	w, ok := g.State.WorkItems[x.workItemID]
-	if !ok || w.Execution == nil || w.Execution.LeaseID != x.leaseID {
+	out := &staleAnswer{actionID: asked.actionID, approvalID: approval.ID, approved: approval.ParametersDigest, expired: !now.Before(approval.ExpiresAt)}
+	if out.approved == digest && !out.expired {
+		return nil, nil //nolint:nilnil // something else is the reason
+	}
+	out.hash, err = given.Decision.Approval.SigningHash()
+	return out, err
+}
+
+// tell says in the record of a denial what was approved and what was tried.
+func (st *staleAnswer) tell(a *evidence.Action, observed string) {
+	a.ApprovalGrant, a.ApprovalContextHash, a.ApprovalDecision = grantOneShot, st.hash, decisionDrift
+	a.EvidenceRefs = append(a.EvidenceRefs, st.approvalID)
+	a.ArgumentDrift = &evidence.ArgumentDrift{
+		Result: resultDrifted, ApprovalOrLeaseID: st.hash, ApprovedArgDigest: st.approved, ObservedArgDigest: observed,
+		ArgsEqualityVersion: manifest.ArgsEquality, DriftReason: "the proposed arguments are not those that were approved",
+	}
+	if st.actionID != a.ActionID {
+		a.ParentActionID = st.actionID
+	}
+	a.CapabilityDecision.DenyReasonClass, a.CapabilityDecision.ReasonCode = reasonArgument, "argument_drift"
+	if st.approved == observed {
+		a.ApprovalDecision, a.ArgumentDrift.Result, a.ArgumentDrift.DriftReason = decisionExpired, resultMatched, ""
+		a.CapabilityDecision.DenyReasonClass, a.CapabilityDecision.ReasonCode = reasonDelegation, "approval_expired"
+		a.CapabilityDecision.ApprovalExtension = &evidence.ApprovalExtension{
+			Namespace: extensionNamespace, Mode: "approval-expired", EvidenceDigest: st.hash,
+		}
+	}
+}
+
+// leaseAt finds an Execution Lease of a WorkItem, open or closed. The last one of
+// all is meant by an empty id.
+func leaseAt(st *groups.State, workItemID, leaseID string) (*groups.WorkItem, *protocol.Lease) {
+	w, ok := st.WorkItems[workItemID]
+	if !ok {
 		return nil, nil
 	}
-	starts, err1 := time.Parse(time.RFC3339Nano, w.Execution.StartsAt)
-	expires, err2 := time.Parse(time.RFC3339Nano, w.Execution.ExpiresAt)
-	if err1 != nil || err2 != nil || !starts.Before(expires) || !at.Before(expires) {
-		return nil, nil //nolint:nilerr // without a window there is nothing to say
+	if leaseID != "" {
+		l, ok := w.Lease(leaseID)
+		if !ok {
+			return w, nil
+		}
+		return w, &l
 	}
-	started := at
-	if started.Before(starts) {
-		started = starts
+	if w.Execution != nil {
+		return w, w.Execution
+	}
+	for i := len(w.ClosedLeases) - 1; i >= 0; i-- {
+		if w.ClosedLeases[i].LeaseType == protocol.LeaseExecution {
+			return w, &w.ClosedLeases[i]
+		}
+	}
+	return w, nil
+}
+
+func instant(text string) time.Time {
+	t, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		return time.Time{}
+	}
+	return t
+}
+
+// insideLease tells whether a lease was good at a time.
+func insideLease(l *protocol.Lease, at time.Time) bool {
+	return at.Before(instant(l.ExpiresAt)) && (l.ClosedAt == "" || at.Before(instant(l.ClosedAt)))
+}
+
+// leaseEvidence is a lease as it stands, checked at a time. The clocks of the
+// service and of the Authority may differ by a moment: nothing starts before its
+// lease.
+func leaseEvidence(l *protocol.Lease, at time.Time) *evidence.LeaseEvidence {
+	starts := instant(l.StartsAt)
+	if at.Before(starts) {
+		at = starts
 	}
 	return &evidence.LeaseEvidence{
-		LeaseID: x.leaseID, GrantedAtMS: starts.UnixMilli(), ExpiresAtMS: expires.UnixMilli(), StartedAtMS: started.UnixMilli(),
-	}, nil
+		LeaseID: l.LeaseID, GrantedAtMS: starts.UnixMilli(), ExpiresAtMS: instant(l.ExpiresAt).UnixMilli(), StartedAtMS: at.UnixMilli(),
+	}
 }

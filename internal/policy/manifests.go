@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/missionweave/server/internal/authz"
 	"github.com/missionweave/server/internal/httpkit"
 	"github.com/missionweave/server/internal/manifest"
 	"github.com/missionweave/server/internal/policylog"
@@ -357,4 +358,20 @@ func code(err error) protocol.Code {
 		return perr.Code
 	}
 	return ""
+}
+
+// KnownPolicies implements aeplog.Policies: a manifest version is the digest of a
+// policy bundle and the name by which a revocation calls it.
+func (v *Versions) KnownPolicies(ctx context.Context, q authz.Querier) (digests, versions map[string]bool, err error) {
+	rows, err := q.Query(ctx, `SELECT version FROM manifests`)
+	if err != nil {
+		return nil, nil, err
+	}
+	digests = map[string]bool{}
+	var version string
+	_, err = pgx.ForEachRow(rows, []any{&version}, func() error {
+		digests[version] = true
+		return nil
+	})
+	return digests, digests, err
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/missionweave/server/internal/evidence"
 	"github.com/missionweave/server/internal/httpkit"
 	"github.com/missionweave/server/internal/manifest"
 	"github.com/missionweave/server/internal/policylog"
@@ -113,18 +114,18 @@ func (s *Service) emitOutcome(ctx context.Context, tx pgx.Tx, x *row, o *Outcome
 	if err != nil && !errors.Is(err, errNoVersion) {
 		return nil, err
 	}
-	e, err := s.evidenceEntry(ctx, x, m, now)
+	e, _, err := s.evidenceEntry(ctx, x, m, now)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.authorize(ctx, x, &e, o.ObservedArgumentsDigest, now); err != nil {
+	a := &e.Action
+	if err := s.standsOn(ctx, tx, x, a, o.ObservedArgumentsDigest); err != nil {
 		return nil, err
 	}
-	out := &Reported{ArgumentDrift: "matched"}
+	out := &Reported{ArgumentDrift: resultMatched}
 	if o.ObservedArgumentsDigest == "" {
-		out.ArgumentDrift = "not-checked"
+		out.ArgumentDrift = resultNotChecked
 	}
-	a := &e.Action
 	a.Outcome, a.ResultDigest = o.Result, o.ResultDigest
 	a.StateDigestKind, a.StateDigestCoverage = o.StateDigestKind, o.StateDigestCoverage
 	a.PreStateDigest, a.PostStateDigest = o.PreStateDigest, o.PostStateDigest
@@ -132,16 +133,17 @@ func (s *Service) emitOutcome(ctx context.Context, tx pgx.Tx, x *row, o *Outcome
 		a.ArgumentsDigest = o.ObservedArgumentsDigest
 	}
 	if o.ObservedArgumentsDigest != "" && o.ObservedArgumentsDigest != x.argumentsDigest {
-		out.ArgumentDrift = "drifted"
+		out.ArgumentDrift = resultDrifted
 		// What was executed was not allowed, whatever was.
-		a.CapabilityDecision.Decision, a.CapabilityDecision.DenyReasonClass = "deny", "argument"
+		a.CapabilityDecision.Decision, a.CapabilityDecision.DenyReasonClass = decisionDeny, reasonArgument
 		a.CapabilityDecision.ReasonCode = "argument_drift"
-		if d := a.ArgumentDrift; d != nil {
-			d.Result, d.DriftReason = "drifted", "the executed arguments are not those that were decided on"
-			a.ApprovalDecision = "drift-requires-reapproval"
-		}
 	}
 	out.EvidenceRecordID, err = s.cfg.Evidence.Append(ctx, tx, e)
+	if errors.Is(err, evidence.ErrDraft) {
+		// All the rest of a record is made here: only what the Agent says about the
+		// state can break a rule.
+		return nil, httpkit.SchemaError("/stateDigestCoverage", "aep/v0.3")
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -245,6 +247,9 @@ func (s *Service) actionOf(ctx context.Context, x *row) (*Action, error) {
 		for _, step := range steps {
 			a.Explained = append(a.Explained, step.Name+": "+step.Said)
 		}
+	}
+	if x.entry.Rule == manifest.OneShotApproval {
+		a.Explained = append(a.Explained, "approval: "+x.entry.Reason)
 	}
 	return a, nil
 }

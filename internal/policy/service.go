@@ -16,6 +16,7 @@ import (
 	"github.com/missionweave/server/internal/aeplog"
 	"github.com/missionweave/server/internal/authz"
 	"github.com/missionweave/server/internal/events"
+	"github.com/missionweave/server/internal/evidence"
 	"github.com/missionweave/server/internal/groups"
 	"github.com/missionweave/server/internal/manifest"
 	"github.com/missionweave/server/internal/protocol"
@@ -35,6 +36,9 @@ type TokenChecker interface {
 // Evidence writes the record of an action in the transaction of its decision.
 type Evidence interface {
 	Append(ctx context.Context, tx pgx.Tx, e aeplog.Entry) (recordID string, err error)
+	// Lease is the lease evidence of an earlier record of the action; nil if it has
+	// none.
+	Lease(ctx context.Context, tx pgx.Tx, recordID, actionID string) (*evidence.LeaseEvidence, error)
 }
 
 // Submit hands a signed Command to the Authority. INTERNAL_ERROR leaves open
