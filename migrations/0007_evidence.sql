@@ -31,6 +31,9 @@ CREATE TABLE evidence_records (
     -- Set on what a lease admitted, to count its invocations.
     lease_id       text COLLATE "C",
     invocation     bigint,
+    -- Digest of the arguments that were observed instead of the approved ones: an
+    -- action with these arguments is the re-approved one.
+    drifted        text COLLATE "C",
     recorded_at    timestamptz NOT NULL,
     key_id         text COLLATE "C" NOT NULL,
     document       bytea NOT NULL,
@@ -39,6 +42,7 @@ CREATE TABLE evidence_records (
 ALTER TABLE evidence_records ALTER COLUMN document SET STORAGE EXTERNAL;
 CREATE INDEX evidence_records_group ON evidence_records (group_id, run_id, ordinal);
 CREATE INDEX evidence_records_action ON evidence_records (run_id, action_id);
+CREATE INDEX evidence_records_drifted ON evidence_records (run_id, drifted) WHERE drifted IS NOT NULL;
 CREATE INDEX evidence_records_lease ON evidence_records (lease_id) WHERE lease_id IS NOT NULL;
 CREATE TRIGGER evidence_records_kept BEFORE UPDATE OR DELETE ON evidence_records
     FOR EACH ROW EXECUTE FUNCTION mw_append_only();

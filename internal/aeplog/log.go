@@ -50,9 +50,9 @@ type Run struct {
 func (r Run) ID() string { return r.WorkItemID + "#" + strconv.FormatInt(r.OwnershipEpoch, 10) }
 
 // Entry is one action for the record. Action is filled by the caller, except
-// what the Log derives: the invocation ordinal of a lease, what remains of its
-// limit, the argument to which the chain is linked, and everything that
-// evidence.Emit derives.
+// what the Log derives: the invocation ordinal of a lease, the link to a drifted
+// action of the run whose arguments this one has, and everything that evidence.Emit
+// derives.
 type Entry struct {
 	Run Run
 	// At is the time of the record, as the database's clock said it in the
@@ -98,6 +98,9 @@ func (l *Log) Append(ctx context.Context, tx pgx.Tx, e Entry) (recordID string, 
 			lease, ordinal = &copied.LeaseID, copied.Ordinal
 		}
 	}
+	if err := link(ctx, tx, runID, &e.Action); err != nil {
+		return "", err
+	}
 	if err := reapproved(ctx, tx, runID, &e.Action); err != nil {
 		return "", err
 	}
@@ -116,10 +119,10 @@ func (l *Log) Append(ctx context.Context, tx pgx.Tx, e Entry) (recordID string, 
 	recordID = "sha256:" + hash
 	_, err = tx.Exec(ctx, `WITH linked AS (UPDATE evidence_runs SET length = $2, head = $3 WHERE run_id = $1 RETURNING group_id)
 		INSERT INTO evidence_records (run_id, ordinal, record_id, group_id, group_sequence, action_id, lease_id, invocation,
-			recorded_at, key_id, document)
+			drifted, recorded_at, key_id, document)
 		SELECT $1, $2, $4, linked.group_id, coalesce((SELECT head_sequence FROM groups g WHERE g.group_id = linked.group_id), 0),
-			$5, $6, $7, $8, $9, $10 FROM linked`,
-		runID, length+1, hash, recordID, e.Action.ActionID, lease, ordinal, e.At, signer.KeyID, raw)
+			$5, $6, $7, nullif($8, ''), $9, $10, $11 FROM linked`,
+		runID, length+1, hash, recordID, e.Action.ActionID, lease, ordinal, drifted(&e.Action), e.At, signer.KeyID, raw)
 	if err != nil {
 		return "", fmt.Errorf("aeplog: append: %w", err)
 	}
@@ -159,6 +162,63 @@ func invocation(ctx context.Context, tx pgx.Tx, runID string, a *evidence.Action
 		return *known, admitted, nil
 	}
 	return n + 1, admitted, nil
+}
+
+// drifted is the digest of the arguments that were observed instead of those that
+// were approved.
+func drifted(a *evidence.Action) string {
+	if d := a.ArgumentDrift; d != nil && d.Result == "drifted" {
+		return d.ObservedArgDigest
+	}
+	return ""
+}
+
+// link names the drifted action of the run whose arguments this one has as its
+// parent: it is proposed again to be approved as it was done.
+func link(ctx context.Context, tx pgx.Tx, runID string, a *evidence.Action) error {
+	if a.ParentActionID != "" || a.ArgumentsDigest == "" || drifted(a) != "" {
+		return nil
+	}
+	err := tx.QueryRow(ctx, `SELECT action_id FROM evidence_records WHERE run_id = $1 AND drifted = $2 AND action_id <> $3
+		ORDER BY ordinal DESC LIMIT 1`, runID, a.ArgumentsDigest, a.ActionID).Scan(&a.ParentActionID)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return fmt.Errorf("aeplog: parent: %w", err)
+	}
+	return nil
+}
+
+// Lease is the lease evidence in a record, nil if it has none: what was checked
+// when an action was decided stays what its outcome stands on, whatever became of
+// the lease since.
+func (l *Log) Lease(ctx context.Context, tx pgx.Tx, recordID, actionID string) (*evidence.LeaseEvidence, error) {
+	var raw []byte
+	err := tx.QueryRow(ctx, `SELECT document FROM evidence_records WHERE record_id = $1`, recordID).Scan(&raw)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil //nolint:nilnil // no record, no lease
+	}
+	if err != nil {
+		return nil, fmt.Errorf("aeplog: lease: %w", err)
+	}
+	v, err := evidence.ParseValue(raw)
+	if err != nil {
+		return nil, fmt.Errorf("aeplog: lease: %w", err)
+	}
+	for _, a := range v.Get("actions").Items() {
+		if b := a.Get("bounded_lease_evidence"); a.Get("action_id").Str() == actionID && b.Exists() {
+			num := func(name string) int64 { n, _ := b.Get(name).Int(); return n }
+			e := &evidence.LeaseEvidence{
+				LeaseID: b.Get("lease_id").Str(), GrantedAtMS: num("lease_granted_at_ms"), ExpiresAtMS: num("lease_expires_at_ms"),
+				StartedAtMS: num("execution_started_at_ms"),
+			}
+			for to, name := range map[**int64]string{&e.Ordinal: "invocation_ordinal", &e.Limit: "invocation_limit"} {
+				if n, ok := b.Get(name).Int(); ok {
+					*to = &n
+				}
+			}
+			return e, nil
+		}
+	}
+	return nil, nil //nolint:nilnil // no lease in it
 }
 
 // reapproved checks X-35 where the parent is in an earlier record.

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/missionweave/server/internal/authz"
 	"github.com/missionweave/server/internal/evidence"
 	"github.com/missionweave/server/internal/protocol"
 	"github.com/missionweave/server/internal/protocol/lexical"
@@ -23,7 +24,7 @@ import (
 type Policies interface {
 	// KnownPolicies are the digests of policy bundles, KnownVersions the names by
 	// which a revocation may call them.
-	KnownPolicies(ctx context.Context) (digests, versions map[string]bool, err error)
+	KnownPolicies(ctx context.Context, q authz.Querier) (digests, versions map[string]bool, err error)
 }
 
 // Verifier checks records against the server's own registries.
@@ -123,7 +124,7 @@ func (v *Verifier) registry(ctx context.Context, reader protocol.Actor, view *re
 	}
 	if v.policies != nil {
 		var err error
-		if g.Policies, g.PolicyVersions, err = v.policies.KnownPolicies(ctx); err != nil {
+		if g.Policies, g.PolicyVersions, err = v.policies.KnownPolicies(ctx, v.pool); err != nil {
 			return nil, fmt.Errorf("aeplog: policies: %w", err)
 		}
 	}

@@ -129,7 +129,7 @@ func (z *Authz) openEvidence() error {
 	read := views.New(z.pool, readers{z.directory})
 	z.router.Add(aeploghttp.Routes(aeploghttp.Options{
 		Reader:   aeplog.NewReader(z.pool, read),
-		Verifier: aeplog.NewVerifier(z.pool, read, z.directory, nil),
+		Verifier: aeplog.NewVerifier(z.pool, read, z.directory, z.versions),
 	})...)
 	return nil
 }

@@ -145,7 +145,7 @@ func TestEvidenceOfALeaseCountsItsInvocations(t *testing.T) {
 		expectRecord(t, s.last(body["actionId"]), map[string]string{
 			"approval_grant": "bounded-lease", "approval_decision": "allow", "scope_lease_id": s.lease, "outcome": "failure",
 			"bounded_lease_evidence/lease_id": s.lease, "bounded_lease_evidence/invocation_ordinal": []string{"1", "2"}[i],
-			"argument_drift/result": "matched", "side_effect_class": "network-egress",
+			"argument_drift/result": "matched", "side_effect_class": "mutate-external",
 		})
 	}
 	// A state that is said in the wrong words is a fault of the request.
