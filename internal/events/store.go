@@ -28,6 +28,9 @@ type Options struct {
 	// grown to count as quiet, default 2 s.
 	SnapshotEvery int64
 	SnapshotQuiet time.Duration
+	// TrimChunk is how many Events of an archived Group one transaction takes out of
+	// the online log, default 5,000.
+	TrimChunk int64
 	// Hooks are for tests.
 	Hooks Hooks
 }
@@ -39,6 +42,9 @@ type Hooks struct {
 	// AfterCommit runs after the server confirmed; its error is returned in
 	// place of success, as if the answer had been lost.
 	AfterCommit func(*Batch) error
+	// AfterTrim runs after Events up to a sequence were taken out; its error ends
+	// the trimming there.
+	AfterTrim func(groupID string, to int64) error
 }
 
 // Store is one Organization's database. It is safe for concurrent use.
@@ -63,6 +69,9 @@ func Open(ctx context.Context, url string, options Options) (*Store, error) {
 	}
 	if options.SnapshotEvery <= 0 {
 		options.SnapshotEvery = 2000
+	}
+	if options.TrimChunk <= 0 {
+		options.TrimChunk = 5000
 	}
 	if options.SnapshotQuiet <= 0 {
 		options.SnapshotQuiet = 2 * time.Second

@@ -16,9 +16,6 @@ import (
 // that raises trimmed_sequence, never before a folded state that covers them is
 // stored, and never before they were published.
 
-// trimChunk bounds how many Events one transaction moves.
-const trimChunk = 5000
-
 // trimPage bounds how many Groups are read from the queue at once.
 const trimPage = 200
 
@@ -82,6 +79,11 @@ func (s *Store) TrimGroup(ctx context.Context, groupID string) error {
 		if at, err = s.trimChunk(ctx, g.TreeID, groupID, through); err != nil {
 			return err
 		}
+		if hook := s.hooks.AfterTrim; hook != nil {
+			if err := hook(groupID, at); err != nil {
+				return err
+			}
+		}
 	}
 	_, err = s.writers.Exec(ctx, "DELETE FROM trim_queue WHERE group_id = $1", groupID)
 	return read(err)
@@ -110,7 +112,7 @@ func (s *Store) trimChunk(ctx context.Context, tree int64, groupID string, throu
 		if err != nil {
 			return err
 		}
-		if to = min(from+trimChunk, through); to <= from {
+		if to = min(from+s.options.TrimChunk, through); to <= from {
 			to = from
 			return nil
 		}
