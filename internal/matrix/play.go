@@ -357,7 +357,7 @@ func (p *play) waitExactly(until time.Time) { p.must(pause(p.ctx, time.Until(unt
 
 // await reads the log until something has come, such as the Event of a timer.
 func (p *play) await(what string, come func() bool) {
-	for range 200 {
+	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); {
 		for _, g := range p.groups {
 			_, err := g.sync(p.ctx)
 			p.must(err)

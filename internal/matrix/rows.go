@@ -18,7 +18,7 @@ var rows = []row{
 	}, negatives: []string{
 		"IST from submitted", "IST from verified", "IST from failed", "IST from cancelled", "IST:child_live second child",
 		"IC:same_agent child Coordinator is the actor", "IC:deadline deadline after the contract's", "AF:permission wider permissions",
-		"AF:approval_policy weaker approval policy", "BE budget over the WorkItem's", "RL depth over the limit", "SVF human actor",
+		"AF:approval_policy weaker approval policy", "BE budget over the WorkItem's", "RL depth over the limit", "OK depth with an override", "SVF human actor",
 		"WSO old owner then starts",
 	}},
 	{kind: "mission.assign_coordinator", sets: "XGVD", positives: []string{

@@ -38,6 +38,9 @@ func offerDecline(p *play) {
 	p.refuse("other's offer", valid().with("offerId", p.offerOf(item, p.other)))
 	p.accept("each reason", valid())
 	p.refuse("twice", valid())
+	for _, reason := range []string{"capacity", "deadline", "capability", "authorization", "dependency", "budget"} {
+		p.accept("each reason", decline(p.worker, p.offered(p.worker)).with("declineReason", reason))
+	}
 	raced := p.offered(p.worker, p.other)
 	p.do(p.acceptOffer(p.other, raced))
 	p.refuse("after loss", decline(p.worker, raced))

@@ -5,6 +5,9 @@ import (
 	"time"
 
 	"github.com/missionweave/server/client"
+	"github.com/missionweave/server/internal/protocol"
+	"github.com/missionweave/server/internal/protocol/strictjson"
+	"github.com/missionweave/server/internal/trust"
 )
 
 func init() {
@@ -61,9 +64,30 @@ func assignCoordinator(p *play) {
 	again := assign(p.owner, p.worker).with("contextPackage", p.contextPackage(p.other))
 	again.doc("contextPackage").fields["contextPackageId"] = packaged.doc("contextPackage").fields["contextPackageId"]
 	p.refuse("document id reused", again)
-	p.accept("other Agent without package", assign(p.owner, p.worker))
+	receipt := p.accept("other Agent without package", assign(p.owner, p.worker))
+	p.generated(receipt.Member("events").Raw())
 	p.end()
 	p.refuse("terminal Mission", valid())
+}
+
+// generated verifies the Context Package that the Authority made for a Coordinator
+// who was sent none.
+func (p *play) generated(events []byte) {
+	for id, e := range p.events {
+		if e.Kind != "mission.coordinator.assigned" || !bytes.Contains(events, []byte(id)) {
+			continue
+		}
+		payload, err := strictjson.Parse(e.Payload)
+		p.must(err)
+		made := payload.Root().Member("contextPackage")
+		if fault := protocol.Validate(protocol.KindContextPackage, made); fault != nil {
+			p.failed("positive other Agent without package", "%v", fault)
+		} else if _, failure := trust.Verify(protocol.KindContextPackage, made, p.evidence); failure != nil {
+			p.failed("positive other Agent without package", "signature: stage %d, %s", failure.Stage, failure.Reason)
+		}
+		return
+	}
+	p.failed("positive other Agent without package", "no Event brings a package")
 }
 
 func extendDeadline(p *play) {

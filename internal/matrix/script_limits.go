@@ -191,7 +191,7 @@ func checkpointPaused(p *play) {
 
 // descend starts a child of a child and so on; each level's Coordinator leads the
 // next, whose MissionOwner it is.
-func (p *play) descend(levels int64, at func(level int64, sub *actor)) {
+func (p *play) descend(levels int64, at func(level int64, owner *actor)) {
 	var down func(level int64)
 	down = func(level int64) {
 		if level > levels {
@@ -206,7 +206,7 @@ func (p *play) descend(levels int64, at func(level int64, sub *actor)) {
 		p.group = p.watched(a)
 		p.missionID, p.lead, p.deadline = a.payload["missionId"].(string), sub, p.deadline.Add(-2*time.Minute)
 		if at != nil {
-			at(level, sub)
+			at(level, outer.lead)
 		}
 		down(level + 1)
 		all := p.groups
@@ -222,11 +222,20 @@ func childDepth(p *play) {
 		return
 	}
 	p.newScene()
-	p.descend(n, func(level int64, _ *actor) {
+	p.descend(n, func(level int64, owner *actor) {
 		if level == n {
 			item := p.open(func(c map[string]any) { c["deadline"] = client.Timestamp(p.deadline.Add(-time.Minute)) })
 			a := p.child(item, p.agent("below")).with("deadline", client.Timestamp(p.deadline.Add(-2*time.Minute)))
 			p.refuse("depth over the limit", a)
+			// The depth is a guardrail: with a grant for exactly this Command it goes on.
+			target := client.NewID()
+			grant := p.override(p.group, owner, "delegation_depth", "mission.create_child", target, p.lead)
+			p.do(grant)
+			b := p.child(item, p.agent("below")).with("deadline", a.payload["deadline"]).
+				in("actionId", target).in("cooperationOverrideGrantId", grant.payload["grantId"])
+			p.do(b)
+			p.watched(b)
+			p.passed(p.find("depth with an override"))
 		}
 	})
 }
@@ -235,7 +244,7 @@ func childDepth(p *play) {
 // above it, and uses up the root Mission's account too.
 func usageThreeLevels(p *play) {
 	p.newScene()
-	p.descend(2, func(level int64, sub *actor) {
+	p.descend(2, func(level int64, _ *actor) {
 		if level != 2 {
 			return
 		}

@@ -1,9 +1,13 @@
 package matrix
 
 import (
+	"net/http"
 	"strings"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/missionweave/server/client"
+	"github.com/missionweave/server/internal/protocol"
 )
 
 func messagePost(p *play) {
@@ -131,6 +135,47 @@ func workOffer(p *play) {
 	p.ruin(valid)
 }
 
+// racers lets two candidates accept at the same moment, each through a door of its
+// own: one owns the WorkItem, the other learns so.
+func (p *play) racers() {
+	item := p.offered(p.worker, p.other)
+	var answers [2]answer
+	var race errgroup.Group
+	for i, who := range []*actor{p.worker, p.other} {
+		a := p.acceptOffer(who, item).in("actionId", client.NewID())
+		b, err := a.sign()
+		p.must(err)
+		p.sent(a.env["actionId"].(string), "work.accept_offer")
+		race.Go(func() (err error) {
+			if i == 0 {
+				answers[i], err = p.overSocket(p.ctx, who.session, b)
+			} else {
+				answers[i], err = p.post(p.ctx, b)
+			}
+			return err
+		})
+	}
+	p.must(race.Wait())
+	_, err := p.sync(p.ctx)
+	p.must(err)
+	for i, winner := range []*actor{p.worker, p.other} {
+		if answers[i].status != http.StatusCreated {
+			continue
+		}
+		if _, err := checkRefusal(answers[1-i], protocol.CodeWorkAlreadyOwned, ""); err != nil {
+			p.failed("positive one of two racers", "the loser: %v", err)
+			return
+		}
+		if owner := p.item(item).Owner; owner == nil || owner.AgentID != winner.Principal().ID {
+			p.failed("positive one of two racers", "the winner does not own the WorkItem")
+			return
+		}
+		p.passed("positive one of two racers")
+		return
+	}
+	p.failed("positive one of two racers", "nobody won: %s %s", answers[0].body, answers[1].body)
+}
+
 func workAcceptOffer(p *play) {
 	p.newScene()
 	item := p.offered(p.worker, p.other)
@@ -145,7 +190,7 @@ func workAcceptOffer(p *play) {
 	p.refuse("human actor", p.by(p.owner, valid()))
 	loser := p.acceptOffer(p.other, item)
 	p.accept("active", valid())
-	p.passed("positive one of two racers")
+	p.racers()
 	loser.env = clone(loser.env)
 	p.refuse("loser", loser)
 	stale := p.as(p.other, "work.accept_offer").in("workItemId", item).with("offerId", loser.payload["offerId"]).in("expectedRevision", 1)
