@@ -40,6 +40,16 @@ func (c *Client) GetArtifact(ctx context.Context, groupID, hash string) ([]byte,
 	return bytes.Clone(a.body), nil
 }
 
+// Export reads the audit bundle of a Group, which mw verify checks without the
+// server. It is for the MissionOwner and for services that archive.
+func (c *Client) Export(ctx context.Context, groupID string) ([]byte, error) {
+	a, err := c.authorized(ctx, call{method: http.MethodGet, url: c.opt.AuthorityURL + Path("v1", "groups", groupID, "export")})
+	if err != nil {
+		return nil, err
+	}
+	return a.body, nil
+}
+
 func (c *Client) artifactURL(groupID, hash string) string {
 	return c.opt.AuthorityURL + Path("v1", "artifacts", hash) + "?" + url.Values{"groupId": {groupID}}.Encode()
 }

@@ -97,6 +97,9 @@ func (c *Client) OpenSession(ctx context.Context) (*Session, error) {
 	return s, nil
 }
 
+// Client is whose session it is.
+func (s *Session) Client() *Client { return s.c }
+
 // Epoch is the present Session Epoch.
 func (s *Session) Epoch() int64 {
 	s.mu.Lock()

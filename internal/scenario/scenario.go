@@ -184,6 +184,7 @@ func TwoMissions(ctx context.Context, opt Options) (*Report, error) {
 	}{
 		{"Approval", approve},
 		{"Follow-up and archival", conclude},
+		{"Audit", audit},
 		{"The whole log", inspect},
 	} {
 		st.run(ctx, part.name, part.play)

@@ -1,11 +1,13 @@
 package scenario
 
 import (
+	"bytes"
 	"context"
 	"slices"
 	"time"
 
 	"github.com/missionweave/server/client"
+	"github.com/missionweave/server/internal/bundle"
 )
 
 // children promotes WorkItems to Missions of their own: one is approved, one fails
@@ -197,6 +199,23 @@ func conclude(ctx context.Context, s *scene) {
 		"messageId": client.NewID(), "content": []client.ContentPart{{Type: "text", Text: "Anybody here?"}},
 	})
 	s.refused("an archived Group takes no Command", err, "INVALID_STATE_TRANSITION")
+}
+
+// audit takes the bundle of an archived Group and checks it without the server.
+func audit(ctx context.Context, s *scene) {
+	m := s.mission("billing")
+	sealed, err := m.owner.c.Export(ctx, m.group)
+	s.must("export the audit bundle", err)
+	report, err := bundle.Verify(ctx, bytes.NewReader(sealed), bundle.Options{})
+	s.must("verify the bundle", err)
+	s.check("the audit bundle verifies offline", report.OK() && report.Events == read(m.owner, func(b *client.Board) int64 { return b.Head }),
+		"%d lines, %d Events, %d signatures checked, %d problems", report.Lines, report.Events, report.Signatures, report.Total)
+	forged := bytes.Replace(sealed, []byte(secretA), []byte("amber-lighthousf"), 1)
+	report, err = bundle.Verify(ctx, bytes.NewReader(forged), bundle.Options{})
+	s.must("verify a forged bundle", err)
+	s.check("a bundle with one changed letter does not verify", !bytes.Equal(forged, sealed) && !report.OK(), "%d problems found", report.Total)
+	_, err = s.agents["lead-b"].c.Export(ctx, m.group)
+	s.check("the bundle is not for everybody", client.CodeOf(err) != "", "the other Mission's Coordinator gets %s", client.CodeOf(err))
 }
 
 func (st *stage) connect(role string) (*client.Client, error) {
