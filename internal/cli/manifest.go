@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/missionweave/server/internal/manifest"
-	"github.com/missionweave/server/internal/manifest/casefile"
+	"github.com/missionweave/server/internal/casefile"
 )
 
 func newManifestCommand(app *App) *cobra.Command {

@@ -3,7 +3,6 @@ package manifest
 import (
 	"maps"
 	"slices"
-	"strconv"
 
 	"github.com/missionweave/server/internal/protocol/strictjson"
 )
@@ -180,10 +179,6 @@ func (b *objectWriter) member(name string) {
 func (b *objectWriter) text(s string) { b.out = appendText(b.out, s) }
 
 func (b *objectWriter) raw(json []byte) { b.out = append(b.out, json...) }
-
-func (b *objectWriter) number(n int) { b.out = strconv.AppendInt(b.out, int64(n), 10) }
-
-func (b *objectWriter) boolean(v bool) { b.out = strconv.AppendBool(b.out, v) }
 
 func (b *objectWriter) list(items []string) {
 	b.openList()

@@ -398,8 +398,6 @@ func (q *question) ResolveName(name string) (any, bool) {
 // Parent implements cel.Activation.
 func (q *question) Parent() cel.Activation { return nil }
 
-func (m *Manifest) hasGlobalPredicates() bool { return m.globalPredicates }
-
 // String says the context in words.
 func (c Context) String() string {
 	s := "the data is " + c.Trust.String()

@@ -299,7 +299,6 @@ func (s *Service) useAnswer(ctx context.Context, who sessions.Identity, p *Propo
 		if own != nil {
 			x.requestID, x.requestExpires, x.proposedAt = own.requestID, own.requestExpires, own.proposedAt
 		}
-		from := ""
 		if d.ApprovalID != "" {
 			x.state, x.approvalID = stateConsuming, d.ApprovalID
 			if x.approvalHash, err = given.Decision.Approval.SigningHash(); err != nil {
@@ -310,8 +309,7 @@ func (s *Service) useAnswer(ctx context.Context, who sessions.Identity, p *Propo
 		if own == nil {
 			return s.insert(ctx, tx, who, x, m)
 		}
-		from = stateAsked
-		moved, err := x.update(ctx, tx, from)
+		moved, err := x.update(ctx, tx, stateAsked)
 		if err != nil {
 			return err
 		}

@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/missionweave/server/internal/manifest/casefile"
+	"github.com/missionweave/server/internal/casefile"
 )
 
 // shared is the folder of the published samples, which stand beside the checkout.
@@ -13,7 +13,7 @@ func shared(t *testing.T) string {
 	t.Helper()
 	dir := os.Getenv("MW_SHARED")
 	if dir == "" {
-		dir = filepath.Join("..", "..", "..", "..", "shared")
+		dir = filepath.Join("..", "..", "..", "shared")
 	}
 	dir = filepath.Join(dir, "manifest")
 	if _, err := os.Stat(dir); err != nil {
