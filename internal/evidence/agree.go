@@ -262,7 +262,7 @@ func (c *checker) draftMode(d *Value, path, grant, dec string) {
 		c.fail("X-27", "E_APPROVAL_MODE_SUPERSEDED", at(path, "approval_mode"), "say it with approval_grant and approval_decision")
 		return
 	}
-	agrees := false
+	var agrees bool
 	switch mode {
 	case "policy-deny-with-evidence":
 		agrees = dec == decDeny

@@ -2,7 +2,6 @@ package evidence_test
 
 import (
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -327,7 +326,7 @@ func TestEveryRuleIdIsUsedOnceInTheTable(t *testing.T) {
 	seen := map[string]bool{}
 	for _, r := range evidence.Rules {
 		if seen[r.ID] || r.Condition == "" || r.Tier < 1 || r.Tier > 4 {
-			t.Error(fmt.Sprintf("rule %s", r.ID))
+			t.Errorf("rule %s", r.ID)
 		}
 		seen[r.ID] = true
 	}
