@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/missionweave/server/internal/manifest"
 	"github.com/missionweave/server/internal/casefile"
+	"github.com/missionweave/server/internal/manifest"
 )
 
 func newManifestCommand(app *App) *cobra.Command {
