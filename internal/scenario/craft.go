@@ -160,7 +160,7 @@ func (e *employee) stop() {
 		return
 	}
 	cancel()
-	<-ended
+	_ = <-ended // its context's, as asked
 }
 
 func (e *employee) present() *client.Worker {
