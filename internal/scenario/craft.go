@@ -160,7 +160,9 @@ func (e *employee) stop() {
 		return
 	}
 	cancel()
-	_ = <-ended // its context's, as asked
+	if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
+		e.stage.line.note("%s ended: %v", e.name, err)
+	}
 }
 
 func (e *employee) present() *client.Worker {
