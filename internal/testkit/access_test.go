@@ -17,6 +17,7 @@ import (
 // adds one has to say what it tells an outsider.
 const (
 	hidden    = "GROUP_NOT_FOUND"  // as a Group that does not exist
+	absent    = "no such thing"    // as something else that does not exist
 	forbidden = "AUTH_FORBIDDEN"   // the Organization's policy
 	own       = "the caller's own" // a list of what is the caller's
 	everyone  = "everyone"         // open to each Principal of the Organization
@@ -49,6 +50,7 @@ var outsider = map[string]string{
 	"GET /v1/groups/{groupId}/presence":                                hidden,
 	"PUT /v1/artifacts/{sha256}":                                       hidden,
 	"GET /v1/artifacts/{sha256}":                                       hidden,
+	"GET /v1/groups/{groupId}/export":                                  hidden,
 	"POST /v1/nats-credentials":                                        forbidden,
 
 	"POST /v1/agent-cards":           forbidden,
@@ -60,14 +62,42 @@ var outsider = map[string]string{
 	"GET /v1/registry/evidence":      forbidden,
 	"POST /v1/extension-profiles":    forbidden,
 	"GET /v1/extension-profiles":     everyone,
+
+	"POST /v1/capability-tokens":              forbidden,
+	"POST /v1/membership-tokens":              forbidden,
+	"POST /v1/introspect":                     forbidden,
+	"POST /v1/revoke":                         forbidden,
+	"GET /v1/evidence":                        hidden,
+	"GET /v1/evidence/{recordId}":             absent,
+	"POST /v1/evidence:verify":                everyone,
+	"POST /v1/evidence:compare":               forbidden,
+	"GET /v1/manifests":                       everyone,
+	"POST /v1/manifests":                      forbidden,
+	"POST /v1/manifests:diff":                 forbidden,
+	"POST /v1/manifests:simulate":             forbidden,
+	"GET /v1/manifests/{version}":             absent,
+	"POST /v1/manifests/{version}":            absent,
+	"POST /v1/manifests/{version}/extensions": forbidden,
+	"POST /v1/inputs":                         forbidden,
+	"GET /v1/inputs/{eventId}":                absent,
+	"POST /v1/memory":                         forbidden,
+	"GET /v1/memory/{key}":                    hidden,
+	"GET /v1/actions":                         absent,
+	"POST /v1/actions":                        forbidden,
+	"GET /v1/actions/{actionId}":              absent,
+	"POST /v1/actions/{actionId}/outcome":     forbidden,
+	"POST /v1/action-modes":                   forbidden,
 }
 
 // public are the routes without a credential: their bodies prove themselves, or
 // they are the same for everybody.
 var public = []string{
 	"POST /v1/commands", "POST /v1/commands:batch", "POST /v1/access/challenge", "POST /v1/access/token",
-	"POST /v1/sessions", "POST /v1/sessions/response", "GET /openapi.yaml", "GET /.well-known/jwks.json",
+	"POST /v1/sessions", "POST /v1/sessions/response", "GET /openapi.yaml", "GET /.well-known/jwks.json", "GET /v1/revocations",
 }
+
+// ofGroup are the patterns whose Group is a query parameter.
+var ofGroup = regexp.MustCompile(`artifacts/\{|memory/\{|^/v1/(actions|evidence)$`)
 
 var parameter = regexp.MustCompile(`\{(\w+)\}`)
 
@@ -78,6 +108,8 @@ func TestEveryRouteKeepsStrangersOut(t *testing.T) {
 	seen := map[string]bool{}
 	values := map[string]string{
 		"groupId": m.GroupID, "missionId": m.MissionID, "conversationId": m.Conversation, "workItemId": client.NewID(),
+		"recordId": client.Hash([]byte("record")), "version": client.Hash([]byte("manifest")), "eventId": client.NewID(),
+		"key": "note", "actionId": client.NewID(),
 		"sha256": client.Hash([]byte("content")), "agentId": m.Coordinator.Principal().ID, "keyId": m.Coordinator.Identity().KeyID,
 	}
 	base := map[string]string{"authority": s.AuthorityURL, "registry": s.RegistryURL, "authz": s.AuthzURL}
@@ -98,7 +130,7 @@ func TestEveryRouteKeepsStrangersOut(t *testing.T) {
 			}
 			t.Run(service+" "+name, func(t *testing.T) {
 				request := testkit.Request{Method: route.Method, URL: base[service] + fill(route.Pattern, values)}
-				if strings.Contains(route.Pattern, "artifacts/{") {
+				if ofGroup.MatchString(route.Pattern) {
 					request.URL += "?groupId=" + m.GroupID
 				}
 				if route.Method != http.MethodGet {
@@ -125,11 +157,12 @@ func TestEveryRouteKeepsStrangersOut(t *testing.T) {
 				request.Token = s.Token(nobody)
 				answer := s.Do(request)
 				switch expected {
-				case hidden:
-					got := answer.Refused(t, http.StatusNotFound, "GROUP_NOT_FOUND")
+				case hidden, absent:
+					code := map[string]client.Code{hidden: "GROUP_NOT_FOUND", absent: "PROTOCOL_VIOLATION"}[expected]
+					got := answer.Refused(t, http.StatusNotFound, code)
 					none := request
 					none.URL = strings.NewReplacer(m.GroupID, client.NewID(), m.MissionID, client.NewID()).Replace(request.URL)
-					other := s.Do(none).Refused(t, http.StatusNotFound, "GROUP_NOT_FOUND")
+					other := s.Do(none).Refused(t, http.StatusNotFound, code)
 					if got.Member("message").Str() != other.Member("message").Str() || got.Len() != other.Len() || got.Member("groupId").Exists() {
 						t.Errorf("what is undisclosed (%s) and what is absent (%s) differ", got.Raw(), other.Raw())
 					}
