@@ -24,6 +24,10 @@ type subscription struct {
 	// owed is the sequence that has to be written before a PING is answered; it
 	// belongs to the processor.
 	owed int64
+	// stuck is since when the lane has been too full, zero while it is not; told
+	// says that the client knows. They belong to the feed's goroutine.
+	stuck time.Time
+	told  bool
 	// acknowledged is the highest sequence that the client acknowledged on this
 	// connection, at first where it began.
 	acknowledged atomic.Int64
@@ -163,19 +167,29 @@ func (c *conn) queuePage(ctx context.Context, sub *subscription, feed *delivery.
 func (c *conn) queue(ctx context.Context, sub *subscription, feed *delivery.Feed, items []item) int {
 	n, moved := c.out.offer(sub.lane, items)
 	if items = items[n:]; len(items) == 0 {
+		sub.stuck, sub.told = time.Time{}, false
 		return queued
 	}
 	var grown <-chan struct{}
 	if feed != nil {
 		grown = feed.Grown()
 	}
-	pause := time.NewTimer(c.server.Timing.Pause)
-	defer pause.Stop()
+	// A new look at the reader's access comes back here: the clock goes on.
+	if sub.stuck.IsZero() {
+		sub.stuck = c.server.Now()
+	}
+	var due <-chan time.Time
+	if !sub.told {
+		pause := time.NewTimer(c.server.Timing.Pause - c.server.Now().Sub(sub.stuck))
+		defer pause.Stop()
+		due = pause.C
+	}
 	for {
 		select {
 		case <-ctx.Done():
 			return queueEnded
-		case <-pause.C:
+		case <-due:
+			sub.told = true
 			c.server.metrics.paused.Inc()
 			c.out.notice(c.errorFrame(protocol.NewError(protocol.CodeBackpressure, "").
 				WithGroup(sub.groupID).WithRetryAfter(jittered(time.Second))))
@@ -193,6 +207,7 @@ func (c *conn) queue(ctx context.Context, sub *subscription, feed *delivery.Feed
 		}
 		n, moved = c.out.offer(sub.lane, items)
 		if items = items[n:]; len(items) == 0 {
+			sub.stuck, sub.told = time.Time{}, false
 			return queued
 		}
 	}
