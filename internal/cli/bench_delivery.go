@@ -55,7 +55,7 @@ nothing happens and prints what each holds in memory and all of them use of a co
 // newBenchSubscribersCommand is the other process of bench delivery.
 func newBenchSubscribersCommand(app *App) *cobra.Command {
 	return &cobra.Command{
-		Use: "subscribers", Hidden: true, Args: cobra.NoArgs,
+		Use: "subscribers", Short: "Be the subscribers that mw bench delivery measures", Hidden: true, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return bench.RunSubscribers(cmd.Context(), os.Stdin, app.Out)
 		},

@@ -49,7 +49,9 @@ func TestKeysRotate(t *testing.T) {
 	states := func() map[string]int {
 		t.Helper()
 		got := run(t, env, "keys", "list", "--json")
-		var set struct{ Keys []struct{ Role, State string } }
+		var set struct {
+			Keys []struct{ Role, State string }
+		}
 		if err := json.Unmarshal([]byte(got.out), &set); err != nil {
 			t.Fatalf("%+v: %v", got, err)
 		}

@@ -20,6 +20,10 @@ func newManifestCommand(app *App) *cobra.Command {
 		Long: `Manifest works on World Manifests without a server: files in the layout
 worldmanifest/1, or in the scenario layout through an importer that reports what it
 could not carry over.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return Usagef("say what to do; see %s --help", cmd.CommandPath())
+		},
 	}
 	cmd.AddCommand(
 		newManifestCheckCommand(app), newManifestCompileCommand(app), newManifestResolveCommand(app),

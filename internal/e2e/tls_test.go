@@ -25,7 +25,7 @@ func TestWebSocketNeedsTLS13(t *testing.T) {
 		}}
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
-		conn, _, err := websocket.Dial(ctx, o.File.WSURL, &websocket.DialOptions{HTTPClient: h}) //nolint:bodyclose // the library says never to close it
+		conn, _, err := websocket.Dial(ctx, o.File.WSURL, &websocket.DialOptions{HTTPClient: h})
 		if err == nil {
 			_ = conn.CloseNow()
 		}
