@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -21,7 +23,7 @@ import (
 )
 
 func newDemoCommand(app *App) *cobra.Command {
-	var mission, stack, data string
+	var mission, stack, address, data string
 	var limit time.Duration
 	var play playOptions
 	cmd := &cobra.Command{
@@ -44,14 +46,18 @@ verifies the database afterwards, and stops it.`,
 	app.UseSettings(cmd)
 	cmd.Flags().StringVar(&mission, "mission", "", "Mission file, by default "+examples.ReleaseName)
 	cmd.Flags().StringVar(&stack, "stack", "", "dev.json of a running server")
+	cmd.Flags().StringVar(&address, "url", "", "Authority of a running server, when it is reached elsewhere than --stack says; --stack still says whose keys to use")
 	cmd.Flags().StringVar(&data, "data", "", "folder for the server of its own; by default one that is removed afterwards")
 	cmd.Flags().DurationVar(&limit, "limit", 5*time.Minute, "longest time the Mission may take")
 	cmd.Flags().StringVar(&play.scenario, "scenario", "", "two-missions instead of a Mission file")
 	cmd.Flags().BoolVar(&play.faults, "faults", false, "with --scenario: break everything that can break, and check that it recovers")
 	cmd.Flags().Uint64Var(&play.seed, "seed", 1, "course of the scenario: the same seed plays the same")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if address != "" && stack == "" {
+			return Usagef("--url needs --stack: an address does not say whose keys to use")
+		}
 		if play.scenario != "" {
-			play.stack, play.data, play.limit = stack, data, limit
+			play.stack, play.address, play.data, play.limit = stack, address, data, limit
 			return app.play(cmd.Context(), play)
 		}
 		file, err := loadMission(mission)
@@ -59,7 +65,7 @@ verifies the database afterwards, and stops it.`,
 			return Usagef("%w", err)
 		}
 		run := func(ctx context.Context, devFile string) error {
-			return app.demo(ctx, devFile, file, limit)
+			return app.demo(ctx, devFile, address, file, limit)
 		}
 		if stack != "" {
 			return run(cmd.Context(), stack)
@@ -76,10 +82,28 @@ func loadMission(path string) (*missionfile.File, error) {
 	return missionfile.Load(path)
 }
 
-func (a *App) demo(ctx context.Context, devFile string, file *missionfile.File, limit time.Duration) error {
+// stackAt reads dev.json; address, unless it is empty, is where the Authority is.
+func stackAt(devFile, address string) (*client.DevStack, error) {
 	stack, err := client.ReadDevStack(devFile)
 	if err != nil {
-		return Unavailable(err)
+		return nil, Unavailable(err)
+	}
+	if address == "" {
+		return stack, nil
+	}
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || strings.Trim(u.Path, "/")+u.RawQuery+u.Fragment != "" || u.User != nil {
+		return nil, Usagef("--url takes http://HOST:PORT or https://HOST:PORT")
+	}
+	stack.AuthorityURL = u.Scheme + "://" + u.Host
+	stack.WSURL = "ws" + strings.TrimPrefix(stack.AuthorityURL, "http") + "/ws"
+	return stack, nil
+}
+
+func (a *App) demo(ctx context.Context, devFile, address string, file *missionfile.File, limit time.Duration) error {
+	stack, err := stackAt(devFile, address)
+	if err != nil {
+		return err
 	}
 	if err := answers(ctx, stack); err != nil {
 		return Unavailable(fmt.Errorf("nothing answers at %s (%w); is mw dev running?", stack.AuthorityURL, err))

@@ -12,7 +12,9 @@ import (
 	"github.com/missionweave/server/internal/cli"
 )
 
-func TestDemoSaysAtOnceThatNothingAnswersAtItsStack(t *testing.T) {
+// stackFile writes the dev.json of a server that is not there.
+func stackFile(t *testing.T) string {
+	t.Helper()
 	dir := t.TempDir()
 	seed := filepath.Join(dir, "owner.seed")
 	if err := os.WriteFile(seed, []byte(strings.Repeat("A", 43)), 0o600); err != nil {
@@ -32,12 +34,31 @@ func TestDemoSaysAtOnceThatNothingAnswersAtItsStack(t *testing.T) {
 	if err := os.WriteFile(path, stack, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	var out, errs bytes.Buffer
-	app := cli.NewApp()
-	app.Out, app.Err, app.Environ = &out, &errs, nil
-	code := app.Run(context.Background(), []string{"demo", "--stack", path})
-	if code != cli.ExitUnavailable || !strings.Contains(errs.String(), "is mw dev running?") {
-		t.Errorf("exit %d, %s", code, errs.String())
+	return path
+}
+
+func TestDemoSaysAtOnceThatNothingAnswersAtItsStack(t *testing.T) {
+	path := stackFile(t)
+	for _, tc := range []struct {
+		args []string
+		code int
+		says string
+	}{
+		{[]string{"--stack", path}, cli.ExitUnavailable, "nothing answers at http://127.0.0.1:1 "},
+		{[]string{"--stack", path, "--url", "http://127.0.0.1:2"}, cli.ExitUnavailable, "nothing answers at http://127.0.0.1:2 "},
+		{[]string{"--stack", path, "--url", "https://127.0.0.1:3/", "--scenario", "two-missions"}, cli.ExitUnavailable, "nothing answers at https://127.0.0.1:3 "},
+		{[]string{"--url", "http://127.0.0.1:2"}, cli.ExitUsage, "--url needs --stack"},
+		{[]string{"--stack", path, "--url", "127.0.0.1:2"}, cli.ExitUsage, "--url takes"},
+		{[]string{"--stack", path, "--url", "http://127.0.0.1:2/v1"}, cli.ExitUsage, "--url takes"},
+		{[]string{"--stack", path, "--url", "http://user:secret@127.0.0.1:2"}, cli.ExitUsage, "--url takes"},
+	} {
+		var out, errs bytes.Buffer
+		app := cli.NewApp()
+		app.Out, app.Err, app.Environ = &out, &errs, nil
+		code := app.Run(context.Background(), append([]string{"demo"}, tc.args...))
+		if code != tc.code || !strings.Contains(errs.String(), tc.says) {
+			t.Errorf("%v: exit %d, %s", tc.args, code, errs.String())
+		}
 	}
 }
 

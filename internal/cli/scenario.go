@@ -11,17 +11,16 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/missionweave/server/client"
 	"github.com/missionweave/server/internal/scenario"
 	"github.com/missionweave/server/internal/scenario/machine"
 )
 
 // playOptions are the flags of mw demo --scenario.
 type playOptions struct {
-	scenario, stack, data string
-	seed                  uint64
-	faults                bool
-	limit                 time.Duration
+	scenario, stack, address, data string
+	seed                           uint64
+	faults                         bool
+	limit                          time.Duration
 }
 
 // play plays a scenario on a server of its own or on a running one.
@@ -30,9 +29,9 @@ func (a *App) play(ctx context.Context, o playOptions) error {
 		return Usagef("there is no scenario %q; there is two-missions", o.scenario)
 	}
 	run := func(ctx context.Context, devFile string, machinery scenario.Machinery) error {
-		stack, err := client.ReadDevStack(devFile)
+		stack, err := stackAt(devFile, o.address)
 		if err != nil {
-			return Unavailable(err)
+			return err
 		}
 		if err := answers(ctx, stack); err != nil {
 			return Unavailable(fmt.Errorf("nothing answers at %s (%w); is mw dev running?", stack.AuthorityURL, err))
