@@ -131,6 +131,9 @@ func restartWorker(ctx context.Context, s *scene) {
 	s.eventually(ctx, "the queue is filled", func() bool { return len(w.present().Queue(m.group)) == 2 })
 	before, epoch := w.present().Queue(m.group), w.present().Session().Epoch()
 	w.stop()
+	for _, id := range ids[:2] {
+		m.lead.await(ctx, s, id, "queued")
+	}
 	s.check("a Worker that stops leaves its work at checkpoints", m.lead.item(ids[0]).State == "queued" && m.lead.item(ids[1]).State == "queued",
 		"both WorkItems in slots were checkpointed and wait")
 	w.start()
@@ -159,10 +162,12 @@ func loseCoordinator(ctx context.Context, s *scene) {
 	m.owner.do(ctx, s, client.Command{Kind: "mission.assign_coordinator"}, map[string]any{
 		"coordinatorAgentId": s.agentID(successor), "leaseSeconds": 3600, "reason": "The Coordinator does not answer.",
 	})
+	// Both Memberships change with the appointment.
+	appointed := read(m.owner, func(b *client.Board) int64 { return b.Head })
 	var err error
 	m.lead, err = s.agents[successor].sit(ctx, m, nil)
 	s.must(successor+" joins", err)
-	m.lead.awaitThat(ctx, s, "the successor leads", func(b *client.Board) bool { return b.CoordinatorEpoch == epoch+1 })
+	m.lead.awaitThat(ctx, s, "the successor leads", func(b *client.Board) bool { return b.CoordinatorEpoch == epoch+1 && b.Head >= appointed })
 	var assigned struct {
 		ContextPackage *client.ContextPackage `json:"contextPackage"`
 	}
@@ -181,7 +186,7 @@ func loseCoordinator(ctx context.Context, s *scene) {
 	former, err := old.actor.sit(ctx, m, nil)
 	s.must("the old Coordinator looks", err)
 	defer former.leave()
-	former.awaitThat(ctx, s, "it catches up", func(b *client.Board) bool { return b.CoordinatorEpoch == epoch+1 })
+	former.awaitThat(ctx, s, "it catches up", func(b *client.Board) bool { return b.CoordinatorEpoch == epoch+1 && b.Head >= appointed })
 	_, err = former.try(ctx, client.Command{Kind: "work.authorize", WorkItemID: client.NewID(), CoordinatorEpoch: epoch}, map[string]any{
 		"title": "late", "contract": s.contract("Decide something.", "code.write", task{}),
 	})
@@ -273,7 +278,9 @@ func disconnect(ctx context.Context, s *scene) {
 	s.refused("progress outside the grace is not taken", err, "WORK_LEASE_EXPIRED")
 	e, err := report(binding(40, time.Minute))
 	s.must("reconcile", err)
-	m.lead.awaitThat(ctx, s, "the checkpoint arrives", func(b *client.Board) bool { return len(b.Items[id].Checkpoints) == 1 })
+	for _, side := range []*seat{m.lead, who} {
+		side.awaitThat(ctx, s, "the checkpoint arrives", func(b *client.Board) bool { return len(b.Items[id].Checkpoints) == 1 })
+	}
 	usage := m.lead.events("ext.missionweaveprotocol.core.resource_usage_recorded")
 	charged := usage[len(usage)-1]
 	var f struct {
@@ -347,13 +354,13 @@ func expireLease(ctx context.Context, s *scene) {
 	defer who.leave()
 	rescue := s.temp(ctx, m, "rescue-worker")
 	defer rescue.leave()
-	id := s.takeOn(ctx, m, who, "abandoned", 1)
+	id := s.takeOn(ctx, m, who, "abandoned", 3)
 	lease := *who.item(id).ExecutionLease
 	offer := s.offer(m.lead.item(id).Contract, "rescue-worker")
 	_, err := m.lead.try(ctx, client.Command{Kind: "work.offer", WorkItemID: id}, offer)
 	s.refused("work with a live owner is not offered away", err, "INVALID_STATE_TRANSITION")
 	s.line.note("silent-worker falls silent")
-	s.pause(ctx, 1100*time.Millisecond)
+	s.pause(ctx, 3100*time.Millisecond)
 	_, err = who.try(ctx, client.Command{Kind: "ext.missionweaveprotocol.core.work_execution_lease_renew", WorkItemID: id}, map[string]any{
 		"ownershipEpoch": lease.OwnershipEpoch, "executionLeaseId": lease.LeaseID,
 	})

@@ -155,7 +155,14 @@ func (s *seat) try(ctx context.Context, cmd client.Command, payload any) (*clien
 			return nil, err //nolint:wrapcheck // judged by its code
 		}
 		first := receipt.Events[0]
-		if err := s.until(ctx, func(b *client.Board) bool { return b.Head >= first.Sequence }); err != nil {
+		last := first.Sequence
+		for _, e := range receipt.Events {
+			if e.GroupID == s.m.group {
+				last = max(last, e.Sequence)
+			}
+		}
+		// A Command may leave several Events; what comes next rests on all of them.
+		if err := s.until(ctx, func(b *client.Board) bool { return b.Head >= last }); err != nil {
 			return nil, err
 		}
 		return s.event(first.EventID), nil

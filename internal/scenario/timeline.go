@@ -144,7 +144,12 @@ func (t *timeline) table(r *Report) {
 	t.printf("")
 	verdict := t.paint("1;32", "everything holds")
 	if !r.OK {
-		verdict = t.paint("1;31", fmt.Sprintf("%d do not hold", r.Failed))
+		verdict = t.paint("1;31", fmt.Sprintf("%d failed", r.Failed))
+		for _, k := range r.Checks {
+			if !k.OK {
+				t.printf("%s %s: %s", t.paint("1;31", "  NOT"), k.Scene, k.Name)
+			}
+		}
 	}
 	t.printf("%d checks, %s; %d Events in %d Missions, %.1f s, seed %d", r.Passed+r.Failed, verdict, r.Events, len(r.Missions), r.Seconds, r.Seed)
 }
