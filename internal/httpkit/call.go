@@ -41,7 +41,7 @@ type Call struct {
 // SCHEMA_VALIDATION_FAILED where it is broken.
 func (c *Call) Param(name string) (string, error) {
 	value, err := url.PathUnescape(chi.URLParam(c.R, name))
-	if err != nil {
+	if err != nil || !isText(value) {
 		return "", badValue(name, "format")
 	}
 	return value, nil
@@ -107,7 +107,7 @@ func (c *Call) checkMediaType() error {
 }
 
 // JSON reads the body and holds it against a shape: PROTOCOL_VIOLATION where it
-// is not one strict JSON value, SCHEMA_VALIDATION_FAILED where it is another
+// is not one strict JSON value or has no canonical form, SCHEMA_VALIDATION_FAILED where it is another
 // one than asked for.
 func (c *Call) JSON(s *shape.Shape) (*strictjson.Document, error) {
 	body, err := c.Body()
@@ -125,6 +125,11 @@ func ParseJSON(body []byte, s *shape.Shape) (*strictjson.Document, error) {
 	}
 	if fault := s.Check(doc.Root()); fault != nil {
 		return nil, protocol.FaultError(fault)
+	}
+	// What has no canonical form (a lone surrogate, a number beyond binary64) can
+	// be neither hashed nor stored, wherever in the body it stands.
+	if _, err := doc.Root().AppendJCS(nil); err != nil {
+		return nil, protocol.NewError(protocol.CodeProtocolViolation, "canonical_form").WithCause(err)
 	}
 	return doc, nil
 }

@@ -281,6 +281,7 @@ func TestBodiesAreBoundedTypedAndStrict(t *testing.T) {
 	}{
 		{"not JSON", request(t, "POST", url, `{"name":`), 400, "PROTOCOL_VIOLATION"},
 		{"duplicate member", request(t, "POST", url, `{"name":"a","name":"b"}`), 400, "PROTOCOL_VIOLATION"},
+		{"lone surrogate", request(t, "POST", url, `{"name":"\ud800"}`), 400, "PROTOCOL_VIOLATION"},
 		{"unknown member", request(t, "POST", url, `{"name":"a","x":1}`), 400, "SCHEMA_VALIDATION_FAILED"},
 		{"missing member", request(t, "POST", url, `{}`), 400, "SCHEMA_VALIDATION_FAILED"},
 		{"too large", request(t, "POST", url, `{"name":"`+strings.Repeat("a", 80)+`"}`), 413, "PROTOCOL_VIOLATION"},
@@ -302,6 +303,29 @@ func TestBodiesAreBoundedTypedAndStrict(t *testing.T) {
 	got := do(t, request(t, "POST", url, `{"name":"a"}`, "Content-Type", "application/json; charset=Utf-8"))
 	if got.status != 201 || string(got.body) != `{"name":"a"}` {
 		t.Errorf("good body: %d %s", got.status, got.body)
+	}
+}
+
+// A database refuses NUL and what is not UTF-8, as a fault of ours.
+func TestParametersAreText(t *testing.T) {
+	srv := newRouter(t, httpkit.Options{}, httpkit.Route{
+		Method: "GET", Pattern: "/things/{name}", Auth: httpkit.Public, Query: []string{"kind"},
+		Handler: func(c *httpkit.Call) error {
+			name, err := c.Param("name")
+			if err != nil {
+				return err
+			}
+			return c.SendValue(200, name)
+		},
+	})
+	for path, want := range map[string]int{
+		"/things/k": 200, "/things/%E2%82%AC?kind=%E2%82%AC": 200,
+		"/things/k%00": 400, "/things/k%ff": 400, "/things/k?kind=%00": 400, "/things/k?kind=%ff": 400,
+	} {
+		got := do(t, request(t, "GET", srv.URL+path, ""))
+		if got.status != want || want == 400 && got.code(t) != "SCHEMA_VALIDATION_FAILED" {
+			t.Errorf("%s: %d %s", path, got.status, got.body)
+		}
 	}
 }
 

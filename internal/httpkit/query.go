@@ -37,10 +37,16 @@ func parseQuery(raw string, declared []string) (Query, error) {
 		if len(all) != 1 {
 			return nil, badValue(name, "maxItems")
 		}
+		if !isText(all[0]) {
+			return nil, badValue(name, "format")
+		}
 		query[name] = all[0]
 	}
 	return query, nil
 }
+
+// isText tells that a value can be one of the database's.
+func isText(s string) bool { return utf8.ValidString(s) && strings.IndexByte(s, 0) < 0 }
 
 // Text returns a parameter that must not be empty when it is sent.
 func (q Query) Text(name string) (string, bool, error) {

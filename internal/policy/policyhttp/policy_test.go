@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/missionweave/server/client"
+	"github.com/missionweave/server/internal/testkit"
 )
 
 func TestTheZombieAgentIsStopped(t *testing.T) {
@@ -247,6 +248,21 @@ func TestTokensMustFitTheProposal(t *testing.T) {
 	old := ok(nil)
 	s.again()
 	s.propose(old).Refused(t, 409, "AUTH_STALE_SESSION")
+}
+
+// What the database or the canonical form cannot hold is the sender's fault.
+func TestUnstorableTextIsRefused(t *testing.T) {
+	s := newStand(t)
+	raw := func(path, body, code string) {
+		t.Helper()
+		body = strings.ReplaceAll(body, "GROUP", s.m.GroupID)
+		s.Do(testkit.Request{Method: "POST", URL: s.AuthzURL + path, Body: []byte(body), Token: s.k.Token}).Refused(t, 400, client.Code(code))
+	}
+	raw("/v1/memory", `{"groupId":"GROUP","key":"k\u0000","value":1,"provenance":[]}`, "SCHEMA_VALIDATION_FAILED")
+	raw("/v1/memory", `{"groupId":"GROUP","key":"k","value":"\ud800","provenance":[]}`, "PROTOCOL_VIOLATION")
+	raw("/v1/memory", `{"groupId":"GROUP","key":"k","value":1e400,"provenance":[]}`, "PROTOCOL_VIOLATION")
+	raw("/v1/inputs", `{"groupId":"GROUP","source":"us\u0000er","mediaType":"text/plain","payload":"x"}`, "SCHEMA_VALIDATION_FAILED")
+	raw("/v1/inputs", `{"groupId":"GROUP","source":"user","mediaType":"text/plain","payload":"\ud800"}`, "PROTOCOL_VIOLATION")
 }
 
 func TestAnAgentCannotSpeakForATrustedChannel(t *testing.T) {

@@ -28,11 +28,18 @@ import (
 // maxListed bounds the record ids of one action or write.
 const maxListed = 1024
 
+// stored is a text that becomes a column, which holds no NUL.
+func stored(maxLen int) *shape.Shape {
+	return shape.String().Min(1).Max(maxLen).Match(func(s string) bool {
+		return lexical.NotBlank(s) && !strings.ContainsRune(s, 0)
+	})
+}
+
 var (
 	anyObject    = shape.Map(shape.String(), shape.Any)
 	shapeRecords = shape.Array(protocol.ShapeID).Max(maxListed)
 	shapeMode    = shape.Enum(string(manifest.Workflow), string(manifest.Interactive), string(manifest.Background))
-	shapeName    = shape.Text(200)
+	shapeName    = stored(200)
 
 	shapeManifest = signedwrite.Shape(
 		shape.Req("name", shapeName),
@@ -58,7 +65,7 @@ var (
 	)
 	shapeMemory = shape.Object(
 		shape.Req("groupId", protocol.ShapeID),
-		shape.Req("key", shape.Text(512)),
+		shape.Req("key", stored(512)),
 		shape.Req("value", shape.Any),
 		shape.Req("provenance", shapeRecords),
 	)
