@@ -75,7 +75,8 @@ type Work struct {
 	Evidence           []Evidence
 	Progress           *Progress
 	Checkpoints        []Checkpoint
-	// Reason and RequiredResolution say why it is blocked.
+	// Reason says why it is blocked, failed or cancelled, RequiredResolution what a
+	// blocked one waits for.
 	Reason, RequiredResolution string
 	// QueuedAt is when it last came to be queued.
 	QueuedAt time.Time
@@ -281,7 +282,7 @@ func (w *Work) learn(e Event, f *boardFacts) {
 			w.Submission = f.Submission.ArtifactHashes
 		}
 	case "work.failed", "work.cancelled":
-		w.Owner, w.ExecutionLease = nil, nil
+		w.Owner, w.ExecutionLease, w.Reason = nil, nil, f.Reason
 		w.withdraw()
 	case "ext.missionweave.authority.ownership_released":
 		w.Owner, w.ExecutionLease = nil, nil

@@ -56,6 +56,12 @@ verifies the database afterwards, and stops it.`,
 		if address != "" && stack == "" {
 			return Usagef("--url needs --stack: an address does not say whose keys to use")
 		}
+		if play.scenario != "" && mission != "" {
+			return Usagef("--mission and --scenario exclude each other")
+		}
+		if play.scenario == "" && (play.faults || cmd.Flags().Changed("seed")) {
+			return Usagef("--faults and --seed belong to --scenario")
+		}
 		if play.scenario != "" {
 			play.stack, play.address, play.data, play.limit = stack, address, data, limit
 			return app.play(cmd.Context(), play)

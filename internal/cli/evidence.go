@@ -67,6 +67,18 @@ for every key id. FILE - is standard input. It exits 1 when a rule is broken.`,
 				return err
 			}
 			record, report := evidence.Check(raw, opt)
+			if !opt.Signature {
+				// A member that comes twice is read in two ways, also where nobody looks at the
+				// signature.
+				strict := opt
+				strict.Signature = true
+				_, all := evidence.Check(raw, strict)
+				for _, f := range all.Errors {
+					if f.Rule == "C-12" {
+						report.Errors = append(report.Errors, f)
+					}
+				}
+			}
 			if opt.Previous != nil && !opt.Signature && record != nil && record.Get("prev_record_hash").Str() != evidence.RecordHash(opt.Previous) {
 				report.Errors = append(report.Errors, evidence.Finding{Rule: "C-09", Name: "E_CHAIN_BROKEN", Path: "/prev_record_hash", Message: "the record before has another hash"})
 			}

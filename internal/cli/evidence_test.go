@@ -32,6 +32,14 @@ func signedRecord(t *testing.T) (file, key string) {
 func TestEvidenceVerify(t *testing.T) {
 	t.Parallel()
 	file, key := signedRecord(t)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	twice := filepath.Join(t.TempDir(), "twice.json")
+	if err := os.WriteFile(twice, []byte(strings.Replace(string(text), "{", `{"run_id":"another",`, 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, tc := range []struct {
 		name string
 		args []string
@@ -39,6 +47,7 @@ func TestEvidenceVerify(t *testing.T) {
 		says string
 	}{
 		{"without a key it says what it did not check", []string{file}, ExitOK, "valid, signature not-checked"},
+		{"a member twice, without a key", []string{twice}, ExitFailure, "E_DUPLICATE_KEY"},
 		{"with the key", []string{"--key", key, file}, ExitOK, "valid, signature valid"},
 		{"with the key of that id", []string{"--key", "k=1=" + key, file}, ExitOK, "valid, signature valid"},
 		{"with the key of another id", []string{"--key", "k=" + key, file}, ExitFailure, "E_KEY_UNKNOWN"},

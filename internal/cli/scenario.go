@@ -49,6 +49,9 @@ func (a *App) play(ctx context.Context, o playOptions) error {
 		if err != nil {
 			return err
 		}
+		if err := ctx.Err(); err != nil {
+			return err // what was cut short says nothing about the server
+		}
 		if a.JSON {
 			if err := a.PrintJSON(report); err != nil {
 				return err
