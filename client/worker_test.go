@@ -14,6 +14,7 @@ import (
 	"github.com/missionweave/server/client/schedule"
 	"github.com/missionweave/server/internal/config"
 	"github.com/missionweave/server/internal/testkit"
+	"github.com/missionweave/server/internal/testwait"
 )
 
 func TestMain(m *testing.M) {
@@ -22,21 +23,6 @@ func TestMain(m *testing.M) {
 			goleak.IgnoreAnyFunction("github.com/missionweave/server/internal/devstack.startWatchdog"),
 		)
 	})
-}
-
-// eventually waits for something that comes over the wire.
-func eventually(t *testing.T, what string, f func() bool) {
-	t.Helper()
-	deadline := time.After(testkit.Patience)
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for !f() {
-		select {
-		case <-deadline:
-			t.Fatalf("never: %s", what)
-		case <-tick.C:
-		}
-	}
 }
 
 // employ runs a Worker until the test or stop ends it.
@@ -96,7 +82,7 @@ func TestAWorkerCarriesWorkItemsOfSeveralMissionsOut(t *testing.T) {
 	}
 	employ(t, client.WorkerOptions{Client: agent, Do: write, Slots: 2})
 	for i, id := range items {
-		eventually(t, "WorkItem is submitted", state(t, missions[i], id)("submitted"))
+		testwait.Until(t, "WorkItem is submitted", state(t, missions[i], id)("submitted"))
 	}
 }
 
@@ -118,8 +104,8 @@ func TestAWorkerThatIsRestartedRebuildsItsQueueAndGoesOnFromTheCheckpoint(t *tes
 		return job.Reached(ctx, "first half", []byte("half of "+job.WorkItemID))
 	}})
 	<-begun
-	eventually(t, "both are owned", func() bool { return state(t, m, ids[1])("queued")() || state(t, m, ids[1])("active")() })
-	eventually(t, "both are owned", func() bool { return state(t, m, ids[0])("queued")() || state(t, m, ids[0])("active")() })
+	testwait.Until(t, "both are owned", func() bool { return state(t, m, ids[1])("queued")() || state(t, m, ids[1])("active")() })
+	testwait.Until(t, "both are owned", func() bool { return state(t, m, ids[0])("queued")() || state(t, m, ids[0])("active")() })
 	stop()
 	for _, id := range ids {
 		if !state(t, m, id)("queued")() {
@@ -141,7 +127,7 @@ func TestAWorkerThatIsRestartedRebuildsItsQueueAndGoesOnFromTheCheckpoint(t *tes
 		return write(ctx, job)
 	}})
 	for _, id := range ids {
-		eventually(t, "WorkItem is submitted", state(t, m, id)("submitted"))
+		testwait.Until(t, "WorkItem is submitted", state(t, m, id)("submitted"))
 	}
 	mu.Lock()
 	defer mu.Unlock()
@@ -197,8 +183,8 @@ func TestTheMoreUrgentArrivalGetsTheSlotAtTheNextCheckpoint(t *testing.T) {
 	<-begun
 	second := hot.Authorize()
 	hot.Offer(second, agent)
-	eventually(t, "the first is submitted", state(t, calm, first)("submitted"))
-	eventually(t, "the second is submitted", state(t, hot, second)("submitted"))
+	testwait.Until(t, "the first is submitted", state(t, calm, first)("submitted"))
+	testwait.Until(t, "the second is submitted", state(t, hot, second)("submitted"))
 	mu.Lock()
 	defer mu.Unlock()
 	if got := fmt.Sprint(order); got != "[yielded hot resumed]" {
@@ -236,9 +222,9 @@ func TestAWorkerBlocksFailsDeclinesAndAsks(t *testing.T) {
 	for _, id := range []string{blocked, failed, declined, asked} {
 		m.Offer(id, agent)
 	}
-	eventually(t, "blocked", state(t, m, blocked)("blocked"))
-	eventually(t, "failed", state(t, m, failed)("failed"))
-	eventually(t, "declined", func() bool {
+	testwait.Until(t, "blocked", state(t, m, blocked)("blocked"))
+	testwait.Until(t, "failed", state(t, m, failed)("failed"))
+	testwait.Until(t, "declined", func() bool {
 		item, err := m.Owner.WorkItem(t.Context(), m.GroupID, declined)
 		return err == nil && item.Offers[0].Status == "declined" && item.Offers[0].DeclineReason == "dependency"
 	})
@@ -246,7 +232,7 @@ func TestAWorkerBlocksFailsDeclinesAndAsks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "asked", func() bool {
+	testwait.Until(t, "asked", func() bool {
 		var page struct {
 			Items []client.Message `json:"items"`
 		}
@@ -254,7 +240,7 @@ func TestAWorkerBlocksFailsDeclinesAndAsks(t *testing.T) {
 		return m.Owner.Get(t.Context(), path, nil, &page) == nil && len(page.Items) == 1 && page.Items[0].Content[0].Text == "Which language?"
 	})
 	m.Do(client.Command{Kind: "work.unblock", WorkItemID: blocked}, map[string]any{"resolution": "Here it is."})
-	eventually(t, "submitted", state(t, m, blocked)("submitted"))
+	testwait.Until(t, "submitted", state(t, m, blocked)("submitted"))
 }
 
 func TestAJobEndsWithItsLease(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 	"github.com/missionweave/server/internal/migrate"
 	"github.com/missionweave/server/internal/protocol"
 	"github.com/missionweave/server/internal/registry/registrytest"
+	"github.com/missionweave/server/internal/testwait"
 )
 
 // faults is a switchboard of injected failures.
@@ -181,9 +182,7 @@ func TestFullQueueAnswersBackpressure(t *testing.T) {
 			}
 		})
 	}
-	for full.Load() < 4 && !t.Failed() {
-		<-time.After(time.Millisecond)
-	}
+	testwait.Until(t, "four are pushed back", func() bool { return full.Load() >= 4 || t.Failed() })
 	close(release)
 	wg.Wait()
 	if full.Load() != 4 || done.Load() != 3 {

@@ -12,6 +12,7 @@ import (
 	"github.com/missionweave/server/internal/protocol/lexical"
 	"github.com/missionweave/server/internal/protocol/strictjson"
 	"github.com/missionweave/server/internal/registry/registrytest"
+	"github.com/missionweave/server/internal/testwait"
 	"github.com/missionweave/server/internal/trust"
 )
 
@@ -56,12 +57,7 @@ func TestSweepPagesToTheEnd(t *testing.T) {
 	}
 	wg.Wait()
 	due := func() int { return count(t, r, "SELECT count(*) FROM group_timers WHERE due_at <= clock_timestamp()") }
-	for until := time.Now().Add(30 * time.Second); due() < missions; {
-		if time.Now().After(until) {
-			t.Fatalf("%d Groups are due", due())
-		}
-		<-time.After(20 * time.Millisecond)
-	}
+	testwait.Within(t, 30*time.Second, "every Group is due", func() bool { return due() >= missions })
 	var looked atomic.Int64
 	for _, n := range []*authoritytest.Replica{r.Replica, other, r.Replica} {
 		wg.Go(func() {
@@ -137,12 +133,9 @@ func TestSweepNeverUndoesANewerState(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	for until := time.Now().Add(20 * time.Second); count(t, r, "SELECT count(*) FROM events WHERE kind = 'ext.missionweave.authority.lease_expired'") < missions; {
-		if time.Now().After(until) {
-			t.Fatal("not every lease was recorded as expired")
-		}
-		<-time.After(20 * time.Millisecond)
-	}
+	testwait.Within(t, 20*time.Second, "every lease is recorded as expired", func() bool {
+		return count(t, r, "SELECT count(*) FROM events WHERE kind = 'ext.missionweave.authority.lease_expired'") >= missions
+	})
 	close(stop)
 	sweeping.Wait()
 	for _, id := range groups {

@@ -37,6 +37,7 @@ const (
 	causeMissionEnded  = "Mission cancelled"
 	causeLeaseExpiry   = "lease expiry"
 	causeGateExpiry    = "execution approval or request expiry"
+	causeMissionOver   = "Mission ended"
 )
 
 var (
@@ -134,6 +135,13 @@ var MembershipTransitions = []Transition{
 	{[]string{membershipStateActive}, "parent Coordinator replaced", "membership.ended", []string{membershipStateEnded}, "old owner of a child"},
 	{[]string{membershipStateProvisional, membershipStateActive}, "membership.end", "membership.ended", []string{membershipStateEnded}, ""},
 	{[]string{membershipStateProvisional, membershipStateActive}, "Group archival", "membership.ended", []string{membershipStateEnded}, "all but the MissionOwner"},
+}
+
+// ProposalTransitions is the first row of COMMANDS.md 4.4.
+var ProposalTransitions = []Transition{
+	{nil, "work.propose", "work.proposed", []string{ProposalOpen}, "Mission active"},
+	{[]string{ProposalOpen}, "work.authorize", "work.authorized", []string{ProposalAuthorized}, "cites the Proposal"},
+	{[]string{ProposalOpen}, causeMissionOver, "", []string{ProposalClosed}, "fold only"},
 }
 
 // OfferTransitions, RequestTransitions and ExecutionTransitions are COMMANDS.md

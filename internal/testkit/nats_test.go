@@ -13,6 +13,7 @@ import (
 	"github.com/missionweave/server/client"
 	"github.com/missionweave/server/internal/config"
 	"github.com/missionweave/server/internal/testkit"
+	"github.com/missionweave/server/internal/testwait"
 )
 
 // direct is a Worker's own connection to NATS.
@@ -135,20 +136,13 @@ func (d *direct) expectCut(why string) {
 // whose visibility begins later has to wait for it.
 func published(t *testing.T, s *testkit.Stack, groupID string, sequence int64) {
 	t.Helper()
-	deadline := time.Now().Add(testkit.Patience)
-	for {
+	testwait.Until(t, fmt.Sprintf("published up to %d", sequence), func() bool {
 		var n int64
 		if err := s.Pool.QueryRow(t.Context(), "SELECT published_sequence FROM groups WHERE group_id = $1", groupID).Scan(&n); err != nil {
 			t.Fatal(err)
 		}
-		if n >= sequence {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("published %d of %d", n, sequence)
-		}
-		<-time.After(10 * time.Millisecond) // polling the database
-	}
+		return n >= sequence
+	})
 }
 
 func TestWorkersSubscribeAtNATS(t *testing.T) {

@@ -27,12 +27,13 @@ import (
 	"github.com/missionweave/server/internal/httpkit"
 	"github.com/missionweave/server/internal/protocol/lexical"
 	"github.com/missionweave/server/internal/server"
+	"github.com/missionweave/server/internal/testwait"
 	"github.com/missionweave/server/internal/wsapi"
 )
 
 // Patience is how long anything may take before a test fails. It is long because
 // test machines are shared, and never waited for when a test passes.
-const Patience = 60 * time.Second
+const Patience = testwait.Patience
 
 // Stack is the services of one Organization.
 type Stack struct {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/missionweave/server/client"
 	"github.com/missionweave/server/internal/testkit"
+	"github.com/missionweave/server/internal/testwait"
 )
 
 // A token in a child Mission rests on accounts of the Group above: what is used up
@@ -96,7 +97,7 @@ func TestTheWholeAncestryBoundsATokenOfAChild(t *testing.T) {
 	if s.active(g.Token) || s.active(again.Token) {
 		t.Error("active with an exhausted budget")
 	}
-	s.eventually("revoked", func() bool { return s.revocations()[g.TokenID] })
+	testwait.Until(t, "revoked", func() bool { return s.revocations()[g.TokenID] })
 	// The parent's end takes the child's tokens along.
 	s.m.Do(client.Command{Kind: "work.cancel", WorkItemID: parent}, map[string]any{"reason": "x"})
 	if v := s.request(ask); v.Status == 200 {

@@ -8,6 +8,7 @@ import (
 	"github.com/missionweave/server/client"
 	"github.com/missionweave/server/internal/protocol/strictjson"
 	"github.com/missionweave/server/internal/testkit"
+	"github.com/missionweave/server/internal/testwait"
 )
 
 // The Execution Approval gate from end to end: what the log, the list of waiting
@@ -130,7 +131,7 @@ func TestGateRequestedGrantedUsedAndRevoked(t *testing.T) {
 	if s.active(g.Token) {
 		t.Error("active after the revocation")
 	}
-	s.eventually("revoked", func() bool { return s.revocations()[g.TokenID] })
+	testwait.Until(t, "revoked", func() bool { return s.revocations()[g.TokenID] })
 	s.request(nil).Refused(t, 403, "APPROVAL_REQUIRED")
 	s.request(map[string]any{"approvalId": approval}).Refused(t, 403, "APPROVAL_REQUIRED")
 	s.try(client.Command{Kind: "ext.missionweaveprotocol.core.work_execution_lease_renew"}, map[string]any{
@@ -171,7 +172,7 @@ func TestGateExpiresAndALateDenialStaysTheHumans(t *testing.T) {
 	s := newStand(t, gated)
 	request := client.NewID()
 	s.askApproval(request, time.Second, nil)
-	s.eventually("expiry recorded", func() bool { return len(s.events("ext.missionweave.approval.execution_expired")) == 1 })
+	testwait.Until(t, "expiry recorded", func() bool { return len(s.events("ext.missionweave.approval.execution_expired")) == 1 })
 	e := s.events("ext.missionweave.approval.execution_expired")[0]
 	if e.Member("actor").Member("type").Str() != "service" {
 		t.Errorf("a machine's expiry looks like a human's denial: %s", e.Raw())
@@ -195,7 +196,7 @@ func TestGateExpiresAndALateDenialStaysTheHumans(t *testing.T) {
 	if at := s.expires(g); at.After(time.Now().Add(2 * time.Second)) {
 		t.Errorf("the token outlives its approval: %s", at)
 	}
-	s.eventually("gate closed", func() bool { return s.request(nil).Status != 200 })
+	testwait.Until(t, "gate closed", func() bool { return s.request(nil).Status != 200 })
 	s.request(nil).Refused(t, 403, "APPROVAL_REQUIRED")
 	if s.active(g.Token) {
 		t.Error("active after the approval expired")
@@ -233,7 +234,7 @@ func TestAnApprovalOfTheEarlierOwnershipOpensNothing(t *testing.T) {
 	s.grant(approval, nil)
 	s.start(1)
 	g := s.token(nil)
-	s.eventually("lease over", func() bool { return s.request(nil).Status == 409 })
+	testwait.Until(t, "lease over", func() bool { return s.request(nil).Status == 409 })
 	s.m.Offer(s.item, s.worker)
 	list := s.Get(s.worker, "/v1/offers").Value(t)
 	for _, o := range list.Member("items").Items() {
@@ -274,7 +275,7 @@ func TestTheServiceMayRestartBetweenApprovalAndUse(t *testing.T) {
 	if s.active(before.Token) || s.active(after.Token) {
 		t.Error("a fence was missed")
 	}
-	s.eventually("revoked", func() bool { r := s.revocations(); return r[before.TokenID] && r[after.TokenID] })
+	testwait.Until(t, "revoked", func() bool { r := s.revocations(); return r[before.TokenID] && r[after.TokenID] })
 }
 
 func TestGateDecisionsAreInTheGroupsPolicyLog(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 	"github.com/missionweave/server/internal/registry"
 	"github.com/missionweave/server/internal/server"
 	"github.com/missionweave/server/internal/testkit"
+	"github.com/missionweave/server/internal/testwait"
 )
 
 func kid(t *testing.T, token string) string {
@@ -67,7 +68,7 @@ func TestKeysRotateWithoutDowntime(t *testing.T) {
 	if done.Replaces != old {
 		t.Errorf("replaces %s, not %s", done.Replaces, old)
 	}
-	s.eventually("published", func() bool { return s.states()[done.KeyID] != "" })
+	testwait.Until(t, "published", func() bool { return s.states()[done.KeyID] != "" })
 	if st := s.states(); st[done.KeyID] != authz.KeyPassive || st[old] != authz.KeyActive {
 		t.Errorf("before its time: %v", st)
 	}
@@ -76,7 +77,7 @@ func TestKeysRotateWithoutDowntime(t *testing.T) {
 	}
 	// At no moment is there no token.
 	var after granted
-	s.eventually("the new key signs", func() bool {
+	testwait.Until(t, "the new key signs", func() bool {
 		after = s.token(nil)
 		good("a token of the rotation", after.Token)
 		return kid(t, after.Token) == done.KeyID
@@ -100,7 +101,7 @@ func TestARetiredKeyEnds(t *testing.T) {
 	before := s.token(map[string]any{"ttlSeconds": 900})
 	old := kid(t, before.Token)
 	s.Rotate(server.KeyRotation{Role: registry.RoleAuthorization, Grace: 6 * time.Second})
-	s.eventually("the old key is gone", func() bool { _, there := s.states()[old]; return !there })
+	testwait.Until(t, "the old key is gone", func() bool { _, there := s.states()[old]; return !there })
 	if s.active(before.Token) {
 		t.Error("a token of a key that has ended is active")
 	}
@@ -116,7 +117,7 @@ func TestTheIdentityKeyRotatesToo(t *testing.T) {
 	done := s.Rotate(server.KeyRotation{Role: registry.RoleIdentity, Grace: time.Hour})
 	s.start(3600)
 	s.token(nil) // the session goes on under the old key
-	s.eventually("sessions under the new key", func() bool {
+	testwait.Until(t, "sessions under the new key", func() bool {
 		return kid(t, s.Login(s.Agent("other")).Token) == done.KeyID
 	})
 	if kid(t, s.k.Token) != old {
@@ -188,7 +189,7 @@ func TestWithoutNATSRevocationsAreFoundAllTheSame(t *testing.T) {
 	if s.active(g.Token) {
 		t.Error("active")
 	}
-	s.eventually("revoked", func() bool { return s.revocations()[g.TokenID] })
+	testwait.Until(t, "revoked", func() bool { return s.revocations()[g.TokenID] })
 }
 
 // The record of Missions is the database. Where it cannot be asked nothing is
@@ -218,7 +219,7 @@ func TestWithoutTheDatabaseNothingIsIssuedOrGood(t *testing.T) {
 		s.post("/v1/introspect", tool, map[string]any{"token": g.Token}).Refused(t, 500, "INTERNAL_ERROR")
 	}
 	exec(`ALTER DATABASE ` + name + ` ALLOW_CONNECTIONS true`)
-	s.eventually("recovered", func() bool { return s.request(nil).Status == 200 })
+	testwait.Until(t, "recovered", func() bool { return s.request(nil).Status == 200 })
 	if !s.active(g.Token) {
 		t.Error("the outage ended a token")
 	}
@@ -236,6 +237,6 @@ func TestTheLogDecidesWhileTheAuthorityIsDown(t *testing.T) {
 	if !s.active(g.Token) {
 		t.Error("not active")
 	}
-	s.eventually("the lease ends by the clock", func() bool { return !s.active(g.Token) })
+	testwait.Until(t, "the lease ends by the clock", func() bool { return !s.active(g.Token) })
 	s.request(nil).Refused(t, 409, "WORK_LEASE_EXPIRED")
 }

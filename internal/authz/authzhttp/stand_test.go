@@ -219,18 +219,6 @@ func (s *stand) active(token string) bool {
 	return s.introspect(token).Member("active").Bool()
 }
 
-// eventually waits for what the sweeper does in the background.
-func (s *stand) eventually(what string, holds func() bool) {
-	s.t.Helper()
-	deadline := time.Now().Add(testkit.Patience)
-	for !holds() {
-		if time.Now().After(deadline) {
-			s.t.Fatalf("%s: not within %s", what, testkit.Patience)
-		}
-		time.Sleep(10 * time.Millisecond) //nolint:forbidigo // polls a background service from outside
-	}
-}
-
 func (s *stand) revocations() map[string]bool {
 	s.t.Helper()
 	a := s.Do(testkit.Request{Method: "GET", URL: s.AuthzURL + "/v1/revocations"})

@@ -12,6 +12,7 @@ import (
 	"github.com/missionweave/server/client"
 	"github.com/missionweave/server/internal/config"
 	"github.com/missionweave/server/internal/testkit"
+	"github.com/missionweave/server/internal/testwait"
 )
 
 func claims(t *testing.T, token string) map[string]any {
@@ -176,7 +177,7 @@ func TestAnEarlierSessionGetsNoToken(t *testing.T) {
 	if s.active(g.Token) {
 		t.Error("the token outlived its session")
 	}
-	s.eventually("revoked", func() bool { return s.revocations()[g.TokenID] })
+	testwait.Until(t, "revoked", func() bool { return s.revocations()[g.TokenID] })
 }
 
 func TestBudgetIsWhatRemains(t *testing.T) {
@@ -202,7 +203,7 @@ func TestBudgetIsWhatRemains(t *testing.T) {
 	if s.active(g.Token) {
 		t.Error("a token of an exhausted budget is active")
 	}
-	s.eventually("revoked", func() bool { return s.revocations()[g.TokenID] && s.revocations()[narrow.TokenID] })
+	testwait.Until(t, "revoked", func() bool { return s.revocations()[g.TokenID] && s.revocations()[narrow.TokenID] })
 	if got := s.decisions(g.TokenID); !slices.Equal(got, []string{"issued", "revoked BUDGET_EXCEEDED"}) {
 		t.Errorf("Policy Log: %v", got)
 	}
@@ -234,7 +235,7 @@ func TestMembershipTokens(t *testing.T) {
 	if s.active(token) {
 		t.Error("active after the Membership ended")
 	}
-	s.eventually("revoked", func() bool { return s.revocations()[id] })
+	testwait.Until(t, "revoked", func() bool { return s.revocations()[id] })
 }
 
 func TestFencesEndTokens(t *testing.T) {
@@ -271,7 +272,7 @@ func TestFencesEndTokens(t *testing.T) {
 			if s.active(g.Token) {
 				t.Error("active after the fence")
 			}
-			s.eventually("on the revocation list", func() bool { return s.revocations()[g.TokenID] })
+			testwait.Until(t, "on the revocation list", func() bool { return s.revocations()[g.TokenID] })
 			if got := s.decisions(g.TokenID); len(got) != 2 || !strings.HasPrefix(got[1], "revoked ") {
 				t.Errorf("Policy Log: %v", got)
 			}
@@ -287,7 +288,7 @@ func TestALapsedLeaseEndsItsToken(t *testing.T) {
 	if at := s.expires(g); at.After(time.Now().Add(time.Second)) {
 		t.Errorf("expires %s", at)
 	}
-	s.eventually("expired", func() bool { return !s.active(g.Token) })
+	testwait.Until(t, "expired", func() bool { return !s.active(g.Token) })
 	s.request(nil).Refused(t, 409, "WORK_LEASE_EXPIRED")
 }
 

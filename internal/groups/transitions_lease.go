@@ -5,16 +5,8 @@ import (
 	"github.com/missionweave/server/internal/protocol"
 )
 
-// ProposalTransitions is the first row of COMMANDS.md 4.4.
-var ProposalTransitions = []Transition{
-	{nil, "work.propose", "work.proposed", []string{ProposalOpen}, "Mission active"},
-	{[]string{ProposalOpen}, "work.authorize", "work.authorized", []string{ProposalAuthorized}, "cites the Proposal"},
-	{[]string{ProposalOpen}, causeMissionOver, "", []string{ProposalClosed}, "fold only"},
-}
-
 // Causes of lease rows that are not a Command kind.
 const (
-	causeMissionOver  = "Mission ended"
 	causeFence        = "work.offer fences the owner"
 	causeChildBegun   = "mission.create_child"
 	causeChildOver    = "child Mission ended, work stays or is verified"
