@@ -206,11 +206,10 @@ func (w *Worker) renew(j *Job) {
 		case <-every.C:
 		}
 		_, err := j.send(j.ctx, "ext.missionweaveprotocol.core.work_execution_lease_renew", map[string]any{"leaseSeconds": w.opt.LeaseSeconds})
-		switch code := CodeOf(err); code {
-		case "":
-		case "BUDGET_EXCEEDED", "APPROVAL_REQUIRED":
+		switch code := CodeOf(err); {
+		case err == nil, longEnough(err): // or a progress report was as long
+		case code == "BUDGET_EXCEEDED", code == "APPROVAL_REQUIRED":
 			j.yield()
-		case "INVALID_COMMAND": // not extended: a progress report was as long
 		default:
 			if !j.finishing() {
 				j.cancel(ErrLeaseLost)
@@ -295,10 +294,17 @@ func (j *Job) Reached(ctx context.Context, milestone string, state []byte) error
 	_, err := j.send(ctx, "ext.missionweaveprotocol.core.work_execution_lease_renew", map[string]any{
 		"leaseSeconds": j.w.opt.LeaseSeconds + 1, "progress": j.progress(),
 	})
-	if CodeOf(err) == "INVALID_COMMAND" {
-		return nil // the lease is as long already; the report can wait
+	if longEnough(err) {
+		return nil // the report can wait
 	}
 	return err
+}
+
+// longEnough tells that a renewal was refused because the lease lasts as long
+// already.
+func longEnough(err error) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && e.Code == "INVALID_COMMAND" && e.Reason == "lease_not_extended"
 }
 
 // Pause gives the slot back at a checkpoint, whoever wants it; Do returns the

@@ -148,7 +148,9 @@ func (i *issuing) issue(ctx context.Context, life time.Duration, decide func(*gr
 	defer i.conn.Release()
 	defer func() {
 		if err != nil && !i.conn.Conn().IsClosed() {
-			_, _ = i.conn.Exec(context.WithoutCancel(ctx), "rollback")
+			back, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+			defer cancel()
+			_, _ = i.conn.Exec(back, "rollback")
 		}
 	}()
 	tails, err := i.lockAndRead(ctx, chain)

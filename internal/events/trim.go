@@ -26,6 +26,7 @@ var errNotYet = errors.New("events: not to be trimmed yet")
 // it finished. A Group that is not ready stays in the queue.
 func (s *Store) TrimArchived(ctx context.Context) (done int, err error) {
 	after := ""
+	var failed error // one Group's trouble keeps no other from being trimmed
 	for {
 		rows, err := s.readers.Query(ctx, "SELECT group_id FROM trim_queue WHERE group_id > $1 ORDER BY group_id LIMIT $2", after, trimPage)
 		if err != nil {
@@ -41,12 +42,15 @@ func (s *Store) TrimArchived(ctx context.Context) (done int, err error) {
 				continue
 			}
 			if err != nil {
-				return done, fmt.Errorf("events: trim Group %s: %w", id, err)
+				if failed = errors.Join(failed, fmt.Errorf("events: trim Group %s: %w", id, err)); ctx.Err() != nil {
+					return done, failed
+				}
+				continue
 			}
 			done++
 		}
 		if len(ids) < trimPage {
-			return done, nil
+			return done, failed
 		}
 		after = ids[len(ids)-1]
 	}

@@ -263,10 +263,17 @@ func (b *Bridge) evidence(g *group, w client.Work, kind, result, method string, 
 		criteria = append(criteria, k.CriterionID)
 	}
 	return b.c.Identity().SignEvidence(client.Evidence{ //nolint:wrapcheck // says what it is about
-		EvidenceID: client.NewID(), MissionID: g.board.MissionID, GroupID: g.board.GroupID, WorkItemID: w.ID,
+		EvidenceID: client.NewID(), MissionID: b.missionOf(g), GroupID: g.board.GroupID, WorkItemID: w.ID,
 		Type: kind, Subject: client.EvidenceSubject{Type: "work_item", ID: w.ID}, CriterionIDs: criteria, Method: method,
 		Result: result, ArtifactHashes: artifacts, GeneratedBy: b.c.Principal(), CreatedAt: client.Timestamp(time.Now()),
 	})
+}
+
+// missionOf reads what the Group's follower writes.
+func (b *Bridge) missionOf(g *group) string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return g.board.MissionID
 }
 
 func (b *Bridge) readInputs(ctx context.Context, in aboutWork) (inputs, error) {
@@ -349,7 +356,7 @@ func (b *Bridge) publish(ctx context.Context, in publishInput) (published, error
 		MediaType: in.MediaType, SchemaURI: schema, Producer: client.Producer{
 			AgentID: w.Owner.AgentID, AgentCardVersion: w.Owner.AgentCardVersion, Capabilities: w.Owner.CapabilityPins,
 		},
-		MissionID: g.board.MissionID, GroupID: g.board.GroupID, WorkItemID: w.ID, SourceArtifactHashes: append([]string{}, in.Sources...),
+		MissionID: b.missionOf(g), GroupID: g.board.GroupID, WorkItemID: w.ID, SourceArtifactHashes: append([]string{}, in.Sources...),
 		ToolVersions: []client.ToolVersion{}, ModelVersions: []client.ModelVersion{}, Classification: "internal",
 		CreatedAt: client.Timestamp(time.Now()),
 	})

@@ -143,6 +143,10 @@ func (x *row) answer() *Answer {
 		ManifestVersion: x.manifestVersion, ArgumentsDigest: x.argumentsDigest, TrustLevel: e.TrustLevel, Tainted: e.Tainted,
 		ApprovalID: x.approvalID, EvidenceRecordID: x.evidenceID,
 	}
+	if x.state == stateConsuming {
+		// Nothing is allowed before the log has taken the use of the approval.
+		a.Decision = manifest.ASK
+	}
 	if x.requestID != "" && x.requestExpires != nil && e.Decision == manifest.ASK {
 		a.ApprovalRequest = &ApprovalRequest{
 			RequestID: x.requestID, Choices: orEmpty(e.Choices), ExpiresAt: x.requestExpires.UTC().Format(time.RFC3339Nano),
@@ -176,14 +180,18 @@ func (s *Service) Propose(ctx context.Context, who sessions.Identity, p Proposal
 	if err != nil {
 		return nil, protocol.NewError(protocol.CodeProtocolViolation, "canonical_form")
 	}
-	if p.Mode == "" {
-		if p.Mode, err = s.modeOf(ctx, s.cfg.Pool, p.GroupID, who); err != nil {
-			return nil, err
-		}
-	}
 	x, err := findAction(ctx, s.cfg.Pool, `agent_id = $1 AND action_id = $2`, who.Principal.ID, p.ActionID)
 	if err != nil {
 		return nil, err
+	}
+	switch {
+	case p.Mode != "":
+	case x != nil:
+		p.Mode = x.entry.Mode // the mode may have changed since: it is the same proposal
+	default:
+		if p.Mode, err = s.modeOf(ctx, s.cfg.Pool, p.GroupID, who); err != nil {
+			return nil, err
+		}
 	}
 	switch {
 	case x == nil:

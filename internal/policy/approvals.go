@@ -79,8 +79,8 @@ func (s *Service) ask(ctx context.Context, x *row) (*Answer, error) {
 	}
 	err := s.send(ctx, x, stateAsking, kindRequestAction, payload)
 	if err != nil {
-		if refusal := code(err); refusal == "" || refusal == protocol.CodeInternalError {
-			return nil, err // it may have been accepted: it stays on its way
+		if unsettled(err) {
+			return nil, err
 		}
 		// Nobody can be asked, so nothing is allowed.
 		x.entry.Reason = "the ASK was refused: " + string(code(err))
@@ -100,6 +100,14 @@ func (s *Service) ask(ctx context.Context, x *row) (*Answer, error) {
 		return s.again(ctx, x)
 	}
 	return x.answer(), nil
+}
+
+// unsettled tells that a Command may have been accepted, or may still be when it is
+// sent again: the row stays on its way, because a human's answer must not be lost
+// to a busy Authority.
+func unsettled(err error) bool {
+	var refusal *protocol.Error
+	return !errors.As(err, &refusal) || refusal.Code == protocol.CodeInternalError || refusal.Code == protocol.CodeRateLimited || refusal.Retryable
 }
 
 // settle makes a row final with its log entry and evidence record.
@@ -140,6 +148,9 @@ func (s *Service) again(ctx context.Context, x *row) (*Answer, error) {
 	}
 	if now == nil {
 		return nil, errors.New("policy: a Proposed Action is gone")
+	}
+	if now.state == stateConsuming {
+		return s.consume(ctx, now)
 	}
 	return now.answer(), nil
 }
@@ -340,15 +351,15 @@ func (s *Service) consume(ctx context.Context, x *row) (*Answer, error) {
 		RequestID: x.usesRequestID, ApprovalID: x.approvalID, ActionID: x.usesActionID,
 		ExecutionLeaseID: x.leaseID, CapabilityTokenID: x.tokenID,
 	})
-	switch refusal := code(err); {
+	switch {
 	case err == nil:
 		x.state = stateAllowed
-	case refusal == "" || refusal == protocol.CodeInternalError:
-		return nil, err // it may have been used: it stays on its way
+	case unsettled(err):
+		return nil, err
 	default:
 		x.entry.Decision, x.state = manifest.DENY, stateDenied
 		x.entry.Rule, x.entry.RuleID = manifest.OneShotApproval, manifest.OneShotApproval
-		x.entry.Reason = "the approval could not be used: " + string(refusal)
+		x.entry.Reason = "the approval could not be used: " + string(code(err))
 		x.approvalID = ""
 	}
 	return s.settle(ctx, x, stateConsuming)

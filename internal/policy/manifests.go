@@ -99,6 +99,20 @@ func (s *Service) putInForce(ctx context.Context, w *signedwrite.Write, m *manif
 		if err := w.Record(ctx, tx); err != nil {
 			return err
 		}
+		// Two extensions of one version would undo each other: the second has to see
+		// the first.
+		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('manifest:' || $1, 0))`, groupID); err != nil {
+			return err
+		}
+		if extends != "" {
+			inForce, err := s.InForce(ctx, tx, groupID)
+			if err != nil {
+				return err
+			}
+			if inForce != extends {
+				return protocol.NewError(protocol.CodeInvalidStateTransition, "manifest_not_in_force")
+			}
+		}
 		withdrawn, err := s.Withdrawn(ctx, tx, m.Version())
 		if err != nil {
 			return err
@@ -138,9 +152,8 @@ func (s *Service) Extend(ctx context.Context, w *signedwrite.Write, version stri
 	if err != nil {
 		return nil, err
 	}
-	groupID := ""
+	groupID, under := "", version
 	if requestID != "" {
-		var under string
 		err := s.cfg.Pool.QueryRow(ctx, `SELECT group_id, manifest_version FROM proposed_actions WHERE request_id = $1 ORDER BY proposed_at LIMIT 1`,
 			requestID).Scan(&groupID, &under)
 		if errors.Is(err, pgx.ErrNoRows) {
@@ -166,20 +179,15 @@ func (s *Service) Extend(ctx context.Context, w *signedwrite.Write, version stri
 			return nil, err
 		}
 	}
+	if under != version {
+		return nil, invalid("binding_mismatch")
+	}
 	base, err := s.load(ctx, s.cfg.Pool, version)
 	if errors.Is(err, errNoVersion) {
 		return nil, httpkit.NotFound()
 	}
 	if err != nil {
 		return nil, err
-	}
-	inForce, err := s.InForce(ctx, s.cfg.Pool, groupID)
-	if err != nil {
-		return nil, err
-	}
-	if inForce != version {
-		// Otherwise two extensions of one version would undo each other.
-		return nil, protocol.NewError(protocol.CodeInvalidStateTransition, "manifest_not_in_force")
 	}
 	m, err := base.Extend("change", change)
 	if err != nil {

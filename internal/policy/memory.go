@@ -88,7 +88,13 @@ func (s *Service) Write(ctx context.Context, who sessions.Identity, w MemoryWrit
 			refused = refusedWrite(&d)
 			return s.logMemory(ctx, tx, now, who, w, &d, r, "refused")
 		}
-		if actionID == "" {
+		if allowed {
+			// Only now: a write that is refused uses nothing up.
+			if _, err := tx.Exec(ctx, `UPDATE proposed_actions SET written = true WHERE agent_id = $1 AND action_id = $2`,
+				who.Principal.ID, actionID); err != nil {
+				return err
+			}
+		} else {
 			actionID = s.cfg.Mint()
 		}
 		out, err = s.remember(ctx, tx, now, who, w, actionID, &d)
@@ -144,8 +150,7 @@ func (s *Service) allowedWrite(ctx context.Context, tx pgx.Tx, agentID string, w
 	if err != nil || actionID == "" {
 		return "", false, err
 	}
-	_, err = tx.Exec(ctx, `UPDATE proposed_actions SET written = true WHERE agent_id = $1 AND action_id = $2`, agentID, actionID)
-	return actionID, true, err
+	return actionID, true, nil
 }
 
 // remember stores the value with its record.

@@ -14,6 +14,7 @@ import (
 	"github.com/missionweave/server/internal/protocol"
 	"github.com/missionweave/server/internal/protocol/strictjson"
 	"github.com/missionweave/server/internal/testkit"
+	"github.com/missionweave/server/internal/testwait"
 	"github.com/missionweave/server/internal/verify"
 )
 
@@ -159,7 +160,7 @@ func TestTrimmedLogLeadsToItsSnapshot(t *testing.T) {
 		t.Fatalf("archive the child: %d %s", a.Status, a.Body)
 	}
 	through := number(t, parse(t, childSnapshot).Member("throughSequence"))
-	eventually(t, "trimming", func() bool { return trimmed(t, s, childGroup) == through })
+	testwait.Until(t, "trimming", func() bool { return trimmed(t, s, childGroup) == through })
 
 	t.Run("WebSocket", func(t *testing.T) {
 		id := m.Lead.Subscribe(childGroup, 0, nil)
@@ -220,7 +221,7 @@ func TestTrimmedLogLeadsToItsSnapshot(t *testing.T) {
 		t.Fatalf("archive: %d %s", a.Status, a.Body)
 	}
 	through = number(t, parse(t, signed).Member("throughSequence"))
-	eventually(t, "trimming", func() bool { return trimmed(t, s, m.GroupID) == through })
+	testwait.Until(t, "trimming", func() bool { return trimmed(t, s, m.GroupID) == through })
 	redact := func(id string) {
 		t.Helper()
 		a := s.Post(s.Sign(archival, client.Command{Kind: "message.redact", GroupID: m.GroupID}, map[string]any{

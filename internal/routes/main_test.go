@@ -207,21 +207,6 @@ func sound(t *testing.T, s *testkit.Stack) *verify.Report {
 	return report
 }
 
-// eventually waits for something that happens by itself.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	limit := time.After(testkit.Patience)
-	for !ok() {
-		select {
-		case <-limit:
-			t.Fatalf("%s never happened", what)
-		case <-tick.C:
-		}
-	}
-}
-
 // items reads all pages of a list, two items at a time, and checks that they are
 // what one page says.
 func items(t *testing.T, s *testkit.Stack, reader *client.Client, path string) []strictjson.Value {

@@ -2,12 +2,15 @@ package routes_test
 
 import (
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"testing"
 
 	"github.com/missionweave/server/client"
 	"github.com/missionweave/server/internal/events"
 	"github.com/missionweave/server/internal/testkit"
+	"github.com/missionweave/server/internal/testwait"
 )
 
 // archived makes an archived Group with some Messages and returns it with the
@@ -61,7 +64,7 @@ func TestTrimmingThatIsInterruptedLosesNothing(t *testing.T) {
 	}
 
 	// What was not published stays where publishers look for it.
-	eventually(t, "publication", func() bool {
+	testwait.Until(t, "publication", func() bool {
 		var published bool
 		if err := s.Pool.QueryRow(t.Context(), "SELECT published_sequence = head_sequence FROM groups WHERE group_id = $1", m.GroupID).Scan(&published); err != nil {
 			t.Fatal(err)
@@ -113,6 +116,35 @@ func TestTrimmingThatIsInterruptedLosesNothing(t *testing.T) {
 	}
 }
 
+// One Group that cannot be trimmed holds up none behind it.
+func TestAGroupInTroubleKeepsNoOtherFromBeingTrimmed(t *testing.T) {
+	s := testkit.Start(t)
+	through := map[string]int64{}
+	for range 3 {
+		m, at := archived(t, s)
+		through[m.GroupID] = at
+	}
+	trouble := errors.New("a bad sector")
+	first := slices.Min(slices.Collect(maps.Keys(through))) // they are taken in order of their ids
+	store := trimmer(t, s, events.Hooks{AfterTrim: func(group string, _ int64) error {
+		if group == first {
+			return trouble
+		}
+		return nil
+	}})
+	testwait.Until(t, "the others are trimmed", func() bool {
+		if _, err := store.TrimArchived(t.Context()); err != nil && !errors.Is(err, trouble) {
+			t.Fatal(err)
+		}
+		return queued(t, s) == 1
+	})
+	for group, at := range through {
+		if got := trimmed(t, s, group); group != first && got != at {
+			t.Errorf("trimmed to %d, want %d", got, at)
+		}
+	}
+}
+
 func TestReplicasTrimTogether(t *testing.T) {
 	s := testkit.Start(t)
 	want := map[string]int64{}
@@ -120,7 +152,7 @@ func TestReplicasTrimTogether(t *testing.T) {
 		m, through := archived(t, s)
 		want[m.GroupID] = through
 	}
-	eventually(t, "trimming", func() bool {
+	testwait.Until(t, "trimming", func() bool {
 		var together sync.WaitGroup
 		for range 3 {
 			store := trimmer(t, s, events.Hooks{})

@@ -8,6 +8,7 @@ import (
 	"github.com/missionweave/server/client"
 	"github.com/missionweave/server/internal/protocol/strictjson"
 	"github.com/missionweave/server/internal/testkit"
+	"github.com/missionweave/server/internal/testwait"
 )
 
 // gated is a contract whose start waits for a human.
@@ -191,10 +192,10 @@ func TestAttentionTellsWhatIsStuck(t *testing.T) {
 	needing := authorize(m, c)
 	m.Do(client.Command{Kind: "work.cancel", WorkItemID: needed}, map[string]any{"reason": "test"})
 
-	eventually(t, "the Execution Lease's end", func() bool {
+	testwait.Until(t, "the Execution Lease's end", func() bool {
 		return len(stuck(m.Owner, "type", "lease_expired", "workItemId", lapsing, "reason", "execution")) == 1
 	})
-	eventually(t, "the missed deadline", func() bool { return len(stuck(m.Owner, "type", "deadline_missed", "workItemId", late)) == 1 })
+	testwait.Until(t, "the missed deadline", func() bool { return len(stuck(m.Owner, "type", "deadline_missed", "workItemId", late)) == 1 })
 	for _, want := range [][]string{
 		{"type", "budget_exhausted", "workItemId", spending, "reason", "work_item"},
 		{"type", "work_stuck", "workItemId", offered, "reason", "no_open_offer"},
@@ -246,7 +247,7 @@ func TestAttentionTellsOfAMissionWithoutCoordinator(t *testing.T) {
 		creation["coordinatorLeaseSeconds"] = 1
 		creation["deadline"] = client.Timestamp(time.Now().Add(1500 * time.Millisecond))
 	})
-	eventually(t, "both", func() bool {
+	testwait.Until(t, "both", func() bool {
 		got := now(t, s, m.Owner, "/v1/attention")
 		return len(find(got, "type", "lease_expired", "reason", "coordinator", "subject", m.Coordinator.Principal().ID)) == 1 &&
 			len(find(got, "type", "deadline_missed", "reason", "mission")) == 1
@@ -302,13 +303,13 @@ func TestPresenceIsKnownAtEveryReplica(t *testing.T) {
 		if got := status(s.AuthorityURL, reader); got[id] != "online" || got[quiet.agent.Principal().ID] != "" {
 			t.Errorf("at the same replica: %v", got)
 		}
-		eventually(t, "presence at the other replica", func() bool { return status(other, reader)[id] == "online" })
+		testwait.Until(t, "presence at the other replica", func() bool { return status(other, reader)[id] == "online" })
 	}
 	say(h.socket, present(h, "busy", time.Minute))
 	if got := status(s.AuthorityURL, m.Owner); got[id] != "busy" {
 		t.Errorf("the latest word: %v", got)
 	}
-	eventually(t, "the latest word at the other replica", func() bool { return status(other, m.Owner)[id] == "busy" })
+	testwait.Until(t, "the latest word at the other replica", func() bool { return status(other, m.Owner)[id] == "busy" })
 
 	for _, base := range []string{s.AuthorityURL, other} {
 		get := func(reader *client.Client) testkit.Answer {
@@ -325,14 +326,14 @@ func TestPresenceIsKnownAtEveryReplica(t *testing.T) {
 
 	// A presence ends with its time, with its session and with its connection.
 	say(quiet.socket, present(quiet, "away", 300*time.Millisecond))
-	eventually(t, "its end", func() bool {
+	testwait.Until(t, "its end", func() bool {
 		return status(other, m.Owner)[quiet.agent.Principal().ID] == "" && status(s.AuthorityURL, m.Owner)[quiet.agent.Principal().ID] == ""
 	})
 	h.socket.Close()
-	eventually(t, "the end of the connection", func() bool { return status(other, m.Owner)[id] == "" && status(s.AuthorityURL, m.Owner)[id] == "" })
+	testwait.Until(t, "the end of the connection", func() bool { return status(other, m.Owner)[id] == "" && status(s.AuthorityURL, m.Owner)[id] == "" })
 	h.socket = s.Login(h.agent)
 	say(h.socket, present(h, "online", time.Minute))
-	eventually(t, "the new session", func() bool { return status(other, m.Owner)[id] == "online" })
+	testwait.Until(t, "the new session", func() bool { return status(other, m.Owner)[id] == "online" })
 	s.LoginAt(other, h.agent)
-	eventually(t, "the takeover", func() bool { return status(other, m.Owner)[id] == "" && status(s.AuthorityURL, m.Owner)[id] == "" })
+	testwait.Until(t, "the takeover", func() bool { return status(other, m.Owner)[id] == "" && status(s.AuthorityURL, m.Owner)[id] == "" })
 }

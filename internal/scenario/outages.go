@@ -135,10 +135,17 @@ func loseNATS(ctx context.Context, s *scene) {
 	u := s.during(ctx, m, "nats")
 	s.line.note("NATS is gone")
 	s.must("stop NATS", s.opt.Machinery.StopNATS(ctx))
+	started := false
+	defer func() {
+		if !started { // a scene that breaks off leaves the others their bus
+			s.check("NATS starts again", s.opt.Machinery.StartNATS(context.WithoutCancel(ctx)) == nil, "after a scene that broke off")
+		}
+	}()
 	s.post(ctx, m, u)
 	began := time.Now()
 	s.recovered(ctx, m, u, "the loss of NATS")
 	took := time.Since(began)
 	s.check("without NATS the log is still followed", took < sceneLimit/2, "everything arrived within %s of the loss", took.Round(time.Millisecond))
+	started = true
 	s.must("start NATS", s.opt.Machinery.StartNATS(ctx))
 }

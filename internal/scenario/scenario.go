@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"sync"
 	"time"
 
@@ -110,6 +111,8 @@ func (st *stage) run(ctx context.Context, name string, f func(ctx context.Contex
 		case nil:
 		case *broken:
 			s.check("the scene is played to its end", false, "%v", r.err)
+		case runtime.Error: // what a scene took for granted is not there
+			s.check("the scene is played to its end", false, "%v", r)
 		default:
 			panic(r)
 		}

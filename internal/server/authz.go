@@ -155,7 +155,7 @@ func (z *Authz) openPolicy() error {
 			if err != nil {
 				return trust.Signer{}, err
 			}
-			return z.ring.Signer(ctx, z.store.Reader(), view, time.Now())
+			return z.ring.Signer(ctx, z.pool, view, time.Now())
 		},
 	}, z.versions)
 	z.router.Add(policyhttp.Routes(policyhttp.Options{

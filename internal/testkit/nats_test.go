@@ -161,6 +161,7 @@ func TestWorkersSubscribeAtNATS(t *testing.T) {
 	d := c.connect(t)
 
 	t.Run("it gets the live Events of its Group, in the bytes that were signed", func(t *testing.T) {
+		published(t, s, m.GroupID, 2)
 		d.subscribe(c.subjects[m.GroupID])
 		m.Say("three")
 		m.Say("four")
@@ -212,6 +213,7 @@ func TestANewSessionCutsSubscribersOfTheOldOneAtNATS(t *testing.T) {
 	first := s.Login(worker)
 	c := natsCredentials(t, s, first.Token, fmt.Sprintf(`{"groupIds":[%q]}`, m.GroupID))
 	d := c.connect(t)
+	published(t, s, m.GroupID, 2) // what is published late would be heard too
 	d.subscribe(c.subjects[m.GroupID])
 
 	// A session that goes on keeps its subscribers.
@@ -231,6 +233,7 @@ func TestANewSessionCutsSubscribersOfTheOldOneAtNATS(t *testing.T) {
 	}
 	fresh := natsCredentials(t, s, third.Token, `{}`)
 	d = fresh.connect(t)
+	published(t, s, m.GroupID, 3)
 	d.subscribe(fresh.subjects[m.GroupID])
 	m.Say("four")
 	d.expect(4)

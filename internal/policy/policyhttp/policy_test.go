@@ -1,6 +1,7 @@
 package policyhttp_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -29,6 +30,10 @@ func TestTheZombieAgentIsStopped(t *testing.T) {
 	if allowed.Member("approvalId").Str() == "" || allowed.Member("evidenceRecordId").Str() == "" {
 		t.Errorf("no approval or no record: %s", allowed.Raw())
 	}
+	// A write that is refused leaves the approval to the next one.
+	s.install(strings.Replace(assistant, "escalations:", "rules:\n  - {id: no-memory, effect: deny, condition: {action: write_memory, parameters: 'parameters.key == \"cc\"'}}\nescalations:", 1))
+	s.send("POST", "/v1/memory", s.k.Token, write).Refused(t, 403, "AUTH_FORBIDDEN")
+	s.install(assistant)
 	written := s.send("POST", "/v1/memory", s.k.Token, write)
 	if written.Status != 201 || !written.Value(t).Member("tainted").Bool() {
 		t.Fatalf("memory: %d %s", written.Status, written.Body)
@@ -72,6 +77,14 @@ func TestAnActionIDHasOneAnswer(t *testing.T) {
 	body["capabilityToken"] = s.token()
 	if again := s.decided(body, "ALLOW", "Covered"); string(again.Raw()) != string(first.Raw()) {
 		t.Errorf("another answer:\n%s\n%s", first.Raw(), again.Raw())
+	}
+	// The mode that applied then is part of it, whatever applies now.
+	mode := map[string]any{"groupId": s.m.GroupID, "mode": "interactive"}
+	if a := s.send("POST", "/v1/action-modes", s.Token(s.m.Owner), mode); a.Status/100 != 2 {
+		t.Fatalf("mode: %d %s", a.Status, a.Body)
+	}
+	if again := s.decided(body, "ALLOW", "Covered"); string(again.Raw()) != string(first.Raw()) {
+		t.Errorf("another answer after a change of mode:\n%s\n%s", first.Raw(), again.Raw())
 	}
 	body["parameters"] = map[string]any{"to": "b@example.org"}
 	s.propose(body).Refused(t, 409, "ACTION_ID_COLLISION")
@@ -169,9 +182,30 @@ func TestAnExtensionCoversTheActionInItsGroup(t *testing.T) {
 	s.signed(s.m.Owner, path, map[string]any{
 		"change": map[string]any{"actions": map[string]any{"send_email": map[string]any{"requires": []string{}}}}, "requestId": request,
 	}).Refused(t, 400, "SCHEMA_VALIDATION_FAILED")
-	a := s.signed(s.m.Owner, path, map[string]any{"change": change, "requestId": request})
-	if a.Status != 201 {
-		t.Fatalf("extend: %d %s", a.Status, a.Body)
+	other := s.install(strings.Replace(assistant, `version: "1"`, `version: "2"`, 1))
+	s.signed(s.m.Owner, client.Path("v1", "manifests", other, "extensions"), map[string]any{"change": change, "requestId": request}).
+		Refused(t, 422, "INVALID_COMMAND")
+	s.signed(s.m.Owner, path, map[string]any{"change": change, "requestId": request}).Refused(t, 409, "INVALID_STATE_TRANSITION")
+	s.install(assistant)
+	// Of several extensions of one version the first stands.
+	const racers = 4
+	answers := make(chan testkit.Answer, racers)
+	for i := range racers {
+		own := map[string]any{"actions": map[string]any{"fly": map[string]any{"requires": []string{"read"}}, fmt.Sprintf("swim%d", i): map[string]any{"requires": []string{"read"}}}}
+		go func() { answers <- s.signed(s.m.Owner, path, map[string]any{"change": own, "requestId": request}) }()
+	}
+	var a testkit.Answer
+	stand := 0
+	for range racers {
+		got := <-answers
+		if got.Status == 201 {
+			a, stand = got, stand+1
+			continue
+		}
+		got.Refused(t, 409, "INVALID_STATE_TRANSITION")
+	}
+	if stand != 1 {
+		t.Fatalf("%d extensions of one version stand", stand)
 	}
 	extended := a.Value(t).Member("version").Str()
 	body["approvalRequestId"], body["capabilityToken"] = request, s.token()
