@@ -128,11 +128,12 @@ func (v *Verifier) registry(ctx context.Context, reader protocol.Actor, view *re
 			return nil, fmt.Errorf("aeplog: policies: %w", err)
 		}
 	}
-	group, err := v.groupOf(ctx, reader, record)
+	group, from, err := v.groupOf(ctx, reader, record)
 	if err != nil || group == "" {
 		return g, err
 	}
-	rows, err := v.pool.Query(ctx, `SELECT action_id FROM evidence_records WHERE run_id = $1`, record.Get("run_id").Str())
+	rows, err := v.pool.Query(ctx, `SELECT action_id FROM evidence_records WHERE run_id = $1 AND group_sequence >= $2`,
+		record.Get("run_id").Str(), from)
 	if err != nil {
 		return nil, fmt.Errorf("aeplog: history: %w", err)
 	}
@@ -158,11 +159,12 @@ func (v *Verifier) registry(ctx context.Context, reader protocol.Actor, view *re
 	if len(wanted) == 0 {
 		return g, nil
 	}
-	return g, v.facts(ctx, group, wanted, g)
+	return g, v.facts(ctx, group, from, wanted, g)
 }
 
-// groupOf is the Group that a record is about, if the reader may know it.
-func (v *Verifier) groupOf(ctx context.Context, reader protocol.Actor, record *evidence.Value) (string, error) {
+// groupOf is the Group that a record is about, if the reader may know it, and the
+// sequence from which the reader sees its log.
+func (v *Verifier) groupOf(ctx context.Context, reader protocol.Actor, record *evidence.Value) (string, int64, error) {
 	leases := []string{}
 	for _, a := range record.Get("actions").Items() {
 		leases = append(leases, a.Get("scope_lease_id").Str())
@@ -170,30 +172,30 @@ func (v *Verifier) groupOf(ctx context.Context, reader protocol.Actor, record *e
 	rows, err := v.pool.Query(ctx, `SELECT group_id FROM evidence_runs WHERE run_id = $1
 		UNION SELECT group_id FROM leases WHERE lease_id = ANY ($2)`, record.Get("run_id").Str(), leases)
 	if err != nil {
-		return "", fmt.Errorf("aeplog: group: %w", err)
+		return "", 0, fmt.Errorf("aeplog: group: %w", err)
 	}
 	groups, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil || len(groups) != 1 { // a record across Groups is about none
-		return "", err
+		return "", 0, err
 	}
 	access, perr := v.views.Enter(ctx, reader, groups[0])
 	switch {
 	case perr != nil && perr.Code == protocol.CodeInternalError:
-		return "", perr
+		return "", 0, perr
 	case perr != nil || access.Provisional:
-		return "", nil
+		return "", 0, nil
 	}
-	return groups[0], nil
+	return groups[0], access.From, nil
 }
 
 // facts reads what a Group's log says about leases, revoking Events and
 // approvals. Only Events that hold one of the ids, or an approval, are read.
-func (v *Verifier) facts(ctx context.Context, group string, wanted []string, g *evidence.Registry) error {
+func (v *Verifier) facts(ctx context.Context, group string, from int64, wanted []string, g *evidence.Registry) error {
 	rows, err := v.pool.Query(ctx, `SELECT e.occurred_at, e.document FROM groups g
 		JOIN event_log e ON e.tree_id = g.tree_id AND e.group_id = g.group_id
-		WHERE g.group_id = $1 AND (e.kind LIKE '%approval%' OR EXISTS (
+		WHERE g.group_id = $1 AND e.sequence >= $3 AND (e.kind LIKE '%approval%' OR EXISTS (
 			SELECT FROM unnest($2::text[]) AS id WHERE id <> '' AND position(convert_to(id, 'UTF8') IN e.document) > 0))
-		ORDER BY e.sequence`, group, wanted)
+		ORDER BY e.sequence`, group, wanted, from)
 	if err != nil {
 		return fmt.Errorf("aeplog: Events: %w", err)
 	}

@@ -205,7 +205,7 @@ func (s *Service) Introspect(ctx context.Context, caller sessions.Identity, toke
 		}
 		return Introspection{}, nil
 	}
-	if caller.Principal.Type != protocol.ActorService && caller.Principal.ID != c.Subject {
+	if caller.Principal.Type != protocol.ActorService && caller.Principal != (protocol.Actor{Type: protocol.ActorAgent, ID: c.Subject}) {
 		return Introspection{}, nil
 	}
 	return Introspection{Active: true, TokenType: c.Typ, Claims: c}, nil

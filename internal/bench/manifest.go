@@ -125,7 +125,7 @@ func mallocs() uint64 {
 
 // spend runs work for d, in batches between two looks at the clock.
 func spend(r *rate, d time.Duration, batch int, work func()) {
-	began, used := time.Now(), ownCPU()
+	began, used := time.Now(), selfCPU()
 	for time.Since(began) < d {
 		for range batch {
 			work()
@@ -133,7 +133,7 @@ func spend(r *rate, d time.Duration, batch int, work func()) {
 		r.n += int64(batch)
 	}
 	r.took += time.Since(began)
-	r.cpu += ownCPU() - used
+	r.cpu += selfCPU() - used
 }
 
 func recordID(i int) string { return fmt.Sprintf("urn:uuid:00000000-0000-7000-8000-%012d", i) }

@@ -19,7 +19,7 @@ func newApprovalsCommand(app *App) *cobra.Command {
 		Use:   "approvals",
 		Short: "List what waits for your decision, and decide",
 		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		RunE:  needsSubcommand,
 	}
 	o.flags(cmd)
 	cmd.AddCommand(newApprovalsListCommand(app, o), newApprovalsGrantCommand(app, o), newApprovalsDenyCommand(app, o))

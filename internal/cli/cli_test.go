@@ -170,3 +170,13 @@ func TestEveryCommandIsDescribed(t *testing.T) {
 	}
 	walk(newRoot(&App{Environ: os.Environ()}))
 }
+
+// A command that only groups others is no success without one of them.
+func TestGroupingCommandsNeedASubcommand(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"mission", "approvals", "keys", "evidence", "manifest"} {
+		if got := run(t, nil, name); got.code != ExitUsage || !strings.Contains(got.err, "say what to do") {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}

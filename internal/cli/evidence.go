@@ -25,9 +25,7 @@ func newEvidenceCommand(app *App) *cobra.Command {
 		Short: "Check, compare and test agent evidence records (aep/v0.3)",
 		Long:  "Evidence works on records in files; it needs no server. The rules are listed in docs/evidence-rules.md.",
 		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return Usagef("say what to do; see %s --help", cmd.CommandPath())
-		},
+		RunE:  needsSubcommand,
 	}
 	cmd.AddCommand(newEvidenceVerifyCommand(app), newEvidenceCompareCommand(app), newEvidenceTestCommand(app))
 	return cmd

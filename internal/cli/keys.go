@@ -22,7 +22,7 @@ func newKeysCommand(app *App) *cobra.Command {
 		Use:   "keys",
 		Short: "Make, register, rotate and revoke keys",
 		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		RunE:  needsSubcommand,
 	}
 	cmd.AddCommand(newKeysNewCommand(app), newKeysRegisterCommand(app), newKeysRevokeCommand(app),
 		newKeysListCommand(app), newKeysRotateCommand(app))

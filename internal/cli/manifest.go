@@ -21,9 +21,7 @@ func newManifestCommand(app *App) *cobra.Command {
 worldmanifest/1, or in the scenario layout through an importer that reports what it
 could not carry over.`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return Usagef("say what to do; see %s --help", cmd.CommandPath())
-		},
+		RunE: needsSubcommand,
 	}
 	cmd.AddCommand(
 		newManifestCheckCommand(app), newManifestCompileCommand(app), newManifestResolveCommand(app),

@@ -22,7 +22,7 @@ func newMissionCommand(app *App) *cobra.Command {
 		Use:   "mission",
 		Short: "Create, look at and decide Missions",
 		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		RunE:  needsSubcommand,
 	}
 	o.flags(cmd)
 	cmd.AddCommand(newMissionCreateCommand(app, o), newMissionListCommand(app, o), newMissionShowCommand(app, o),

@@ -124,6 +124,12 @@ func (a *App) execute(ctx context.Context, root *cobra.Command) int {
 	return code
 }
 
+// needsSubcommand runs a command that only groups others: forgetting which one was
+// meant is a fault of usage everywhere.
+func needsSubcommand(cmd *cobra.Command, _ []string) error {
+	return Usagef("say what to do; see %s --help", cmd.CommandPath())
+}
+
 // ErrSilent is a failure about which everything was said already.
 var ErrSilent = errors.New("failed")
 

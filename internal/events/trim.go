@@ -28,7 +28,9 @@ func (s *Store) TrimArchived(ctx context.Context) (done int, err error) {
 	after := ""
 	var failed error // one Group's trouble keeps no other from being trimmed
 	for {
-		rows, err := s.readers.Query(ctx, "SELECT group_id FROM trim_queue WHERE group_id > $1 ORDER BY group_id LIMIT $2", after, trimPage)
+		rows, err := s.readers.Query(ctx, `SELECT q.group_id FROM trim_queue q
+			JOIN groups g ON g.group_id = q.group_id AND g.published_sequence >= g.head_sequence
+			WHERE q.group_id > $1 ORDER BY q.group_id LIMIT $2`, after, trimPage)
 		if err != nil {
 			return done, read(err)
 		}

@@ -219,9 +219,9 @@ func TestEvidenceVerifyAsksWhatTheCallerMayKnow(t *testing.T) {
 		t.Fatal(err)
 	}
 	record := getEvidence(s, m.Owner, client.Path("v1", "evidence", id)).Body
-	verify := func(body []byte) []string {
+	verifyAs := func(reader *client.Client, body []byte) []string {
 		t.Helper()
-		answer := s.Do(testkit.Request{Method: http.MethodPost, URL: s.AuthzURL + "/v1/evidence:verify", Token: s.Token(m.Owner), Body: body})
+		answer := s.Do(testkit.Request{Method: http.MethodPost, URL: s.AuthzURL + "/v1/evidence:verify", Token: s.Token(reader), Body: body})
 		if answer.Status != http.StatusOK {
 			t.Fatalf("%d %s", answer.Status, answer.Body)
 		}
@@ -231,6 +231,7 @@ func TestEvidenceVerifyAsksWhatTheCallerMayKnow(t *testing.T) {
 		}
 		return names
 	}
+	verify := func(body []byte) []string { return verifyAs(m.Owner, body) }
 	if got := verify(record); len(got) != 0 {
 		t.Errorf("%v", got)
 	}
@@ -249,6 +250,23 @@ func TestEvidenceVerifyAsksWhatTheCallerMayKnow(t *testing.T) {
 			if got := verify(item.Raw()); !slices.Equal(got, []string{"E_LEASE_UNKNOWN"}) {
 				t.Errorf("a lease that nobody granted: %v", got)
 			}
+		}
+	}
+	// Who sees the log from later on learns nothing of what was before.
+	late := s.Agent("late")
+	published(t, s, m.GroupID, m.Head)
+	m.Admit(late, "observer", m.Head+1)
+	child := evidence.Action{ActionID: "urn:a:3", ToolName: "t", SideEffectClass: "read", ParentActionID: "urn:a:1"}
+	if id, err = appendEvidence(t, s, log, run, child); err != nil {
+		t.Fatal(err)
+	}
+	body := getEvidence(s, m.Owner, client.Path("v1", "evidence", id)).Body
+	for _, tc := range []struct {
+		reader *client.Client
+		want   []string
+	}{{m.Owner, []string{}}, {late, []string{"E_PARENT_UNRESOLVED"}}} {
+		if got := verifyAs(tc.reader, body); !slices.Equal(got, tc.want) {
+			t.Errorf("%s: %v, want %v", tc.reader.Principal().ID, got, tc.want)
 		}
 	}
 	answer := s.Do(testkit.Request{

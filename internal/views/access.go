@@ -30,7 +30,6 @@ type Policy interface {
 type Views struct {
 	pool   *pgxpool.Pool
 	policy Policy
-	rules  Rules
 }
 
 // New makes Views over a pool of readers.

@@ -21,14 +21,6 @@ import (
 // gives it as much of a State as it looks at, and asks for nothing where the
 // answer is plain.
 
-// Rules says which Organization policy rule asks for approval of work under a
-// contract, "" for none.
-type Rules func(*protocol.WorkContract) string
-
-// UseRules sets the Organization's policy of execution gates; without it only
-// contracts and Missions ask for approval.
-func (v *Views) UseRules(rules Rules) { v.rules = rules }
-
 // clock answers for the WorkItems of one Group at one moment.
 type clock struct {
 	v   *Views
@@ -45,7 +37,7 @@ type clock struct {
 }
 
 func (v *Views) clock(ctx context.Context, a *Access) (*clock, error) {
-	c := &clock{v: v, a: a, org: &groups.Organization{ExecutionPolicyRule: v.rules}, states: map[string]*groups.State{}}
+	c := &clock{v: v, a: a, org: &groups.Organization{}, states: map[string]*groups.State{}}
 	err := v.pool.QueryRow(ctx, `SELECT clock_timestamp(), EXISTS (SELECT FROM budget_accounts b
 			WHERE b.tree_id = $1 AND b.exhausted AND b.group_id IN (`+sqlLineage+`))`, a.TreeID, a.GroupID).Scan(&c.now, &c.exhausted)
 	if err != nil {
