@@ -11,11 +11,14 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
-	"sort"
+	"runtime/pprof"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"text/tabwriter"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/missionweave/server/internal/authority"
 	"github.com/missionweave/server/internal/config"
@@ -39,30 +42,47 @@ type DeliveryOptions struct {
 	Events, Probes int
 	// Rest is how long the idle subscribers are watched.
 	Rest time.Duration
+	// Profile, when set, begins the names of files with processor profiles.
+	Profile string
+	// Parts are what to measure; empty means all.
+	Parts []string
 	// Program runs this program's subscribers in a process of their own:
 	// RunSubscribers on its standard input and output.
 	Program []string
 }
 
+// Parts of the measurement, in their order.
+var DeliveryParts = []string{"latency", "live", "drain", "broadcast", "idle"}
+
+// Rate is one way to bring Events to subscribers.
+type Rate struct {
+	Frames float64 `json:"framesPerSecond"`
+	// CPU is processor time per frame of the writing process, which at the live
+	// part holds the Authority too; ReaderCPU that of the subscribers' process.
+	CPU       float64 `json:"cpuMicrosPerFrame"`
+	ReaderCPU float64 `json:"readerCpuMicrosPerFrame"`
+}
+
 // DeliveryReport is what came out.
 type DeliveryReport struct {
-	Subscribers int     `json:"subscribers"`
-	Events      int     `json:"events"`
-	FrameBytes  int     `json:"frameBytes"`
-	Delivered   float64 `json:"framesPerSecond"`
-	PerFrame    float64 `json:"perFrameBroadcastPerSecond"`
-	Vectored    float64 `json:"vectoredBroadcastPerSecond"`
-	OfPerFrame  float64 `json:"ofPerFrameBroadcast"`
-	OfVectored  float64 `json:"ofVectoredBroadcast"`
-	// The same in processor time of the writing process per frame.
-	DeliveredCPU float64 `json:"cpuMicrosPerFrame"`
-	PerFrameCPU  float64 `json:"perFrameBroadcastCpuMicros"`
-	VectoredCPU  float64 `json:"vectoredBroadcastCpuMicros"`
-	P50          float64 `json:"commandToSubscriberP50Ms"`
-	P99          float64 `json:"commandToSubscriberP99Ms"`
-	Idle         int     `json:"idleSubscribers"`
-	IdleMemory   float64 `json:"bytesPerIdleSubscriber"`
-	IdleCPU      float64 `json:"idleCpuShareOfOneCore"`
+	Subscribers int `json:"subscribers"`
+	Events      int `json:"events"`
+	FrameBytes  int `json:"frameBytes"`
+	// Live is with the Commands that cause the Events, Drain with Events that are
+	// ready-made; the others are bare broadcasts.
+	Live     Rate    `json:"live"`
+	Commands float64 `json:"commandsPerSecond"`
+	Drain    Rate    `json:"drain"`
+	PerFrame Rate    `json:"perFrameBroadcast"`
+	Vectored Rate    `json:"vectoredBroadcast"`
+
+	P50        float64 `json:"commandToSubscriberP50Ms"`
+	P99        float64 `json:"commandToSubscriberP99Ms"`
+	CommandP50 float64 `json:"commandToAnswerP50Ms"`
+	Idle       int     `json:"idleSubscribers"`
+	IdleMemory float64 `json:"bytesPerIdleSubscriber"`
+	// IdleCPU is what this process and the database use more than without them.
+	IdleCPU float64 `json:"idleCpuShareOfOneCore"`
 }
 
 // WriteTo prints the report.
@@ -71,23 +91,42 @@ func (r *DeliveryReport) WriteTo(w io.Writer) (int64, error) {
 	row := func(what, format string, values ...any) {
 		fmt.Fprintf(t, "%s\t"+format+"\n", append([]any{what}, values...)...)
 	}
-	row(fmt.Sprintf("%d Events of %d bytes to %d subscribers", r.Events, r.FrameBytes, r.Subscribers), "%.0f frames/s, %.2f µs CPU each", r.Delivered, r.DeliveredCPU)
-	row("bare broadcast, a write per frame", "%.0f frames/s, %.2f µs CPU each; delivery is %.2f times as fast", r.PerFrame, r.PerFrameCPU, r.OfPerFrame)
-	row("bare broadcast, vectored writes", "%.0f frames/s, %.2f µs CPU each; delivery has %.0f %% of it", r.Vectored, r.VectoredCPU, 100*r.OfVectored)
-	row("Command to subscriber, idle server", "p50 %.1f ms, p99 %.1f ms", r.P50, r.P99)
-	row(fmt.Sprintf("%d idle subscribers", r.Idle), "%.1f KiB each, %.2f %% of a core together", r.IdleMemory/1024, 100*r.IdleCPU)
+	rate := func(what string, rate Rate, more string) {
+		if rate.Frames > 0 {
+			row(what, "%.0f frames/s, %.2f µs CPU each and %.2f for its reader%s", rate.Frames, rate.CPU, rate.ReaderCPU, more)
+		}
+	}
+	compared := func(rate Rate) string {
+		if r.PerFrame.Frames == 0 {
+			return ""
+		}
+		return fmt.Sprintf("; %.2f times a write per frame, %.2f by CPU", rate.Frames/r.PerFrame.Frames, r.PerFrame.CPU/rate.CPU)
+	}
+	if r.FrameBytes > 0 {
+		row("Events", "%d of %d bytes to %d subscribers", r.Events, r.FrameBytes, r.Subscribers)
+	}
+	rate("under the Commands that cause them", r.Live, fmt.Sprintf("; %.0f Commands/s", r.Commands)+compared(r.Live))
+	rate("ready-made Events", r.Drain, compared(r.Drain))
+	rate("bare broadcast, a write per frame", r.PerFrame, "")
+	rate("bare broadcast, vectored writes", r.Vectored, "")
+	if r.P50 > 0 {
+		row("Command to subscriber, idle server", "p50 %.1f ms, p99 %.1f ms; to its own answer p50 %.1f ms", r.P50, r.P99, r.CommandP50)
+	}
+	if r.IdleMemory > 0 {
+		row(fmt.Sprintf("%d idle subscribers", r.Idle), "%.1f KiB each, %.2f %% of a core together", r.IdleMemory/1024, 100*r.IdleCPU)
+	}
 	return 0, t.Flush()
 }
 
 // delivery is a stand that also serves WebSocket.
 type delivery struct {
 	*stand
-	options  DeliveryOptions
-	target   *target
-	ws       *wsapi.Server
-	http     *http.Server
-	url      string
-	children *subscribers
+	options DeliveryOptions
+	target  *target
+	// gateway hears of Events from the Authority in its process; replica only of
+	// those that it is given.
+	gateway, replica *gateway
+	children         *subscribers
 }
 
 // RunDelivery measures. progress hears what is done and may be nil.
@@ -118,22 +157,40 @@ func RunDelivery(ctx context.Context, options DeliveryOptions, progress func(str
 	}
 	defer func() { err = errors.Join(err, d.end()) }()
 	r := &DeliveryReport{Subscribers: options.Subscribers, Events: options.Events, Idle: options.Idle}
-	for _, step := range []struct {
-		name string
-		run  func(context.Context, *DeliveryReport) error
-	}{
-		{"admitting the subscribers to the Group", d.admit},
-		{"posting Commands one after another", d.probe},
-		{"posting Events under load", d.load},
-		{"broadcasting the same frames without a server", d.broadcast},
-		{"watching idle subscribers", d.idle},
-	} {
-		progress(step.name)
-		if err := step.run(ctx, r); err != nil {
-			return nil, fmt.Errorf("%s: %w", step.name, err)
+	steps := map[string]func(context.Context, *DeliveryReport) error{
+		"latency": d.probe, "live": d.live, "drain": d.drain, "broadcast": d.broadcast, "idle": d.idle,
+	}
+	progress("admitting the subscribers to the Group")
+	if err := d.admit(ctx); err != nil {
+		return nil, err
+	}
+	for _, part := range DeliveryParts {
+		if len(options.Parts) > 0 && !slices.Contains(options.Parts, part) {
+			continue
+		}
+		progress(part)
+		if err := d.profiled(part, func() error { return steps[part](ctx, r) }); err != nil {
+			return nil, fmt.Errorf("%s: %w", part, err)
 		}
 	}
 	return r, nil
+}
+
+// profiled writes a processor profile of a part when one is wanted.
+func (d *delivery) profiled(part string, run func() error) error {
+	if d.options.Profile == "" {
+		return run()
+	}
+	f, err := os.Create(d.options.Profile + part + ".pprof")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return err
+	}
+	defer pprof.StopCPUProfile()
+	return run()
 }
 
 func (d *delivery) open(ctx context.Context) error {
@@ -142,7 +199,36 @@ func (d *delivery) open(ctx context.Context) error {
 		return err
 	}
 	d.target = targets[0]
+	if d.conn != nil {
+		d.hub.UseNATS(d.conn)
+	}
+	d.wg.Go(func() { _ = d.hub.Run(d.run) })
+	if d.gateway, err = d.serve(ctx, d.hub); err != nil {
+		return err
+	}
+	if d.replica, err = d.serve(ctx, events.NewHub(d.store, events.HubOptions{})); err != nil {
+		return err
+	}
+	d.children, err = startSubscribers(d.options.Program)
+	return err
+}
+
+// gateway is a WebSocket server.
+type gateway struct {
+	ws   *wsapi.Server
+	http *http.Server
+	hub  *events.Hub
+	url  string
+	sent prometheus.Gatherer
+}
+
+func (d *delivery) serve(ctx context.Context, hub *events.Hub) (*gateway, error) {
 	connections := wsapi.NewConnections()
+	if d.conn != nil {
+		if err := connections.UseNATS(d.conn); err != nil {
+			return nil, err
+		}
+	}
 	identities := sessions.New(sessions.Config{
 		Pool: d.pool, Directory: d.directory, Signer: d.signers[registry.RoleIdentity], Mint: mint, Now: time.Now, Life: time.Hour,
 		AgentLock: events.AgentLockKey, Opened: connections.Opened, Resumed: connections.Resumed,
@@ -150,30 +236,32 @@ func (d *delivery) open(ctx context.Context) error {
 	})
 	policy := config.DefaultPolicy()
 	policy.CommandsPerSecondPerConnection = 0
-	d.ws = wsapi.New(wsapi.Deps{
+	metrics := prometheus.NewRegistry()
+	g := &gateway{hub: hub, sent: metrics}
+	g.ws = wsapi.New(wsapi.Deps{
 		Sessions: identities, Connections: connections, Authority: d.service, Views: views.New(d.pool, nobody{}), Store: d.store,
-		Hub: d.hub, Policy: policy, Log: d.options.Logger, UnauthenticatedPerPeer: 1 << 20,
-		// Without NATS the server would look at all sessions every second; replicas
-		// that hear of each other do so every five.
-		Timing: wsapi.Timing{Recheck: 5 * time.Second},
+		Hub: hub, Policy: policy, Log: d.options.Logger, UnauthenticatedPerPeer: 1 << 20, Metrics: metrics,
 	})
-	d.wg.Go(func() { _ = d.ws.Run(d.run) })
-	d.wg.Go(func() { _ = d.hub.Run(d.run) })
+	d.wg.Go(func() { _ = g.ws.Run(d.run) })
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	d.url = "ws://" + listener.Addr().String() + "/ws"
-	d.http = &http.Server{Handler: d.ws, ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)}
-	d.wg.Go(func() { _ = d.http.Serve(listener) })
-	d.children, err = startSubscribers(d.options.Program)
-	return err
+	g.url = "ws://" + listener.Addr().String() + "/ws"
+	g.http = &http.Server{Handler: g.ws, ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)}
+	d.wg.Go(func() { _ = g.http.Serve(listener) })
+	return g, nil
+}
+
+func (g *gateway) close() {
+	_ = g.http.Close()
+	g.ws.Drain()
 }
 
 func (d *delivery) end() error {
-	_ = d.http.Close()
 	err := d.children.end()
-	d.ws.Drain()
+	d.gateway.close()
+	d.replica.close()
 	return err
 }
 
@@ -206,7 +294,7 @@ func (d *delivery) submit(ctx context.Context, commands [][]byte, clients int) e
 
 // admit makes every Agent an observer of the Group: its reader may not see
 // redacted Messages, so the general case is measured and not the Coordinator's.
-func (d *delivery) admit(ctx context.Context, _ *DeliveryReport) error {
+func (d *delivery) admit(ctx context.Context) error {
 	commands := make([][]byte, d.agents)
 	for i := range commands {
 		k, err := signer(protocol.ActorAgent, subscriberName(i))
@@ -230,12 +318,12 @@ func (d *delivery) admit(ctx context.Context, _ *DeliveryReport) error {
 func (d *delivery) head(ctx context.Context) (int64, error) { return d.store.Head(ctx, d.target.group) }
 
 // subscribe connects Agents that follow the Group from its head.
-func (d *delivery) subscribe(ctx context.Context, from, n, buffer int) error {
+func (d *delivery) subscribe(ctx context.Context, g *gateway, n int) error {
 	head, err := d.head(ctx)
 	if err != nil {
 		return err
 	}
-	_, err = d.children.ask(order{Do: "subscribe", URL: d.url, Group: d.target.group, From: from, N: n, After: head, Buffer: buffer})
+	_, err = d.children.ask(order{Do: "subscribe", URL: g.url, Group: d.target.group, N: n, After: head})
 	return err
 }
 
@@ -246,7 +334,7 @@ func (d *delivery) probe(ctx context.Context, r *DeliveryReport) error {
 	if err != nil {
 		return err
 	}
-	reader, err := dialSubscriber(ctx, d.url, 0, 4<<10)
+	reader, err := dialSubscriber(ctx, d.gateway.url, 0)
 	if err != nil {
 		return err
 	}
@@ -254,7 +342,7 @@ func (d *delivery) probe(ctx context.Context, r *DeliveryReport) error {
 	if err := reader.subscribe(d.target.group, head); err != nil {
 		return err
 	}
-	var took []time.Duration
+	var answered, arrived []time.Duration
 	for i := range d.options.Probes {
 		command, err := d.target.post(i)
 		if err != nil {
@@ -264,130 +352,212 @@ func (d *delivery) probe(ctx context.Context, r *DeliveryReport) error {
 		if err := d.submit(ctx, [][]byte{command}, 1); err != nil {
 			return err
 		}
-		if err := reader.await(int64(i+1), nil); err != nil {
+		answered = append(answered, time.Since(began))
+		if err := reader.await(int64(i + 1)); err != nil {
 			return err
 		}
-		took = append(took, time.Since(began))
+		arrived = append(arrived, time.Since(began))
 	}
-	sort.Slice(took, func(i, j int) bool { return took[i] < took[j] })
-	at := func(q float64) float64 { return float64(took[int(q*float64(len(took)-1))].Microseconds()) / 1000 }
-	r.P50, r.P99 = at(0.5), at(0.99)
+	r.P50, r.P99, r.CommandP50 = quantile(arrived, 0.5), quantile(arrived, 0.99), quantile(answered, 0.5)
 	return nil
 }
 
-// load posts Events as fast as clients can and waits until every subscriber has
-// each of them, in order.
-func (d *delivery) load(ctx context.Context, r *DeliveryReport) error {
-	if err := d.subscribe(ctx, 0, d.options.Subscribers, 64<<10); err != nil {
-		return err
-	}
-	commands := make([][]byte, d.options.Events)
+// quantile sorts and answers in milliseconds.
+func quantile(of []time.Duration, q float64) float64 {
+	slices.Sort(of)
+	return float64(of[int(q*float64(len(of)-1))].Microseconds()) / 1000
+}
+
+// posts signs Commands ahead of a measurement.
+func (d *delivery) posts(n int) ([][]byte, error) {
+	commands := make([][]byte, n)
 	for i := range commands {
 		var err error
 		if commands[i], err = d.target.post(i); err != nil {
+			return nil, err
+		}
+	}
+	return commands, nil
+}
+
+// liveClients post at the same time.
+const liveClients = 64
+
+// live posts Events as fast as clients can and waits until every subscriber has
+// each of them, in order.
+func (d *delivery) live(ctx context.Context, r *DeliveryReport) error {
+	if err := d.subscribe(ctx, d.gateway, d.options.Subscribers); err != nil {
+		return err
+	}
+	commands, err := d.posts(d.options.Events)
+	if err != nil {
+		return err
+	}
+	r.Live, r.FrameBytes, err = d.rated(func() error {
+		began := time.Now()
+		defer func() { r.Commands = float64(len(commands)) / time.Since(began).Seconds() }()
+		return d.submit(ctx, commands, liveClients)
+	})
+	return err
+}
+
+// drain gives ready-made Events to the subscribers of a replica, as NATS would,
+// no faster than they go out.
+func (d *delivery) drain(ctx context.Context, r *DeliveryReport) error {
+	if err := d.subscribe(ctx, d.replica, d.options.Subscribers); err != nil {
+		return err
+	}
+	head, err := d.head(ctx)
+	if err != nil {
+		return err
+	}
+	commands, err := d.posts(d.options.Events)
+	if err != nil {
+		return err
+	}
+	if err := d.submit(ctx, commands, liveClients); err != nil {
+		return err
+	}
+	var ready []events.StoredEvent
+	for len(ready) < len(commands) {
+		page, err := d.store.ReadEvents(ctx, d.target.group, head+int64(len(ready)), drainStep)
+		if err != nil {
 			return err
 		}
+		ready = append(ready, page...)
+	}
+	before := d.replica.delivered()
+	r.Drain, r.FrameBytes, err = d.rated(func() error {
+		for fed := 0; fed < len(ready); {
+			done := d.replica.delivered() - before
+			if int64(fed)*int64(d.options.Subscribers)-done > drainAhead*int64(d.options.Subscribers) {
+				time.Sleep(100 * time.Microsecond)
+				continue
+			}
+			next := min(fed+drainStep, len(ready))
+			d.replica.hub.Committed(d.target.group, ready[fed:next])
+			fed = next
+		}
+		return nil
+	})
+	return err
+}
+
+// drainStep Events are given at once while less than drainAhead are on their way.
+const (
+	drainStep  = 32
+	drainAhead = 64
+)
+
+// delivered counts the EVENT frames that went out.
+func (g *gateway) delivered() int64 {
+	families, err := g.sent.Gather()
+	if err != nil {
+		return 0
+	}
+	for _, family := range families {
+		if family.GetName() == "mw_ws_events_sent_total" {
+			return int64(family.GetMetric()[0].GetCounter().GetValue())
+		}
+	}
+	return 0
+}
+
+// rated measures from the start of write until every subscriber has all Events,
+// and lets the subscribers go.
+func (d *delivery) rated(write func() error) (rate Rate, frameBytes int, err error) {
+	start, err := d.children.ask(order{Do: "await"})
+	if err != nil {
+		return rate, 0, err
 	}
 	runtime.GC()
 	used, began := selfCPU(), time.Now()
-	posted := make(chan error, 1)
-	go func() { posted <- d.submit(ctx, commands, 64) }()
-	a, err := d.children.ask(order{Do: "await", Frames: int64(len(commands))})
-	if err = errors.Join(err, <-posted); err != nil {
-		return err
+	written := make(chan error, 1)
+	go func() { written <- write() }()
+	a, err := d.children.ask(order{Do: "await", Frames: int64(d.options.Events)})
+	took, spent := time.Since(began), selfCPU()-used
+	if err = errors.Join(err, <-written); err != nil {
+		return rate, 0, err
 	}
-	took := time.Since(began)
-	frames := float64(len(commands) * d.options.Subscribers)
-	r.Delivered, r.DeliveredCPU = frames/took.Seconds(), float64((selfCPU()-used).Microseconds())/frames
-	r.FrameBytes = a.FrameBytes
+	frames := float64(d.options.Events * d.options.Subscribers)
 	_, err = d.children.ask(order{Do: "close"})
-	return err
+	return Rate{frames / took.Seconds(), float64(spent.Microseconds()) / frames, float64(a.CPU-start.CPU) / frames}, a.FrameBytes, err
 }
 
 // broadcast writes as many frames of the same size to as many connections, with
 // one goroutine for each, as a server does that has nothing else to do.
-func (d *delivery) broadcast(ctx context.Context, r *DeliveryReport) error {
-	for _, way := range []struct {
-		vectored   bool
-		rate, used *float64
-	}{{false, &r.PerFrame, &r.PerFrameCPU}, {true, &r.Vectored, &r.VectoredCPU}} {
-		rate, used, err := d.bareBroadcast(ctx, r.FrameBytes, way.vectored)
-		if err != nil {
-			return err
-		}
-		*way.rate, *way.used = rate, used
+func (d *delivery) broadcast(ctx context.Context, r *DeliveryReport) (err error) {
+	if r.FrameBytes == 0 {
+		r.FrameBytes = 1200
 	}
-	r.OfPerFrame, r.OfVectored = r.Delivered/r.PerFrame, r.Delivered/r.Vectored
-	return nil
+	if r.PerFrame, err = d.bareBroadcast(ctx, r.FrameBytes, 1); err != nil {
+		return err
+	}
+	r.Vectored, err = d.bareBroadcast(ctx, r.FrameBytes, bareBatch)
+	return err
 }
 
 // bareBatch is how many frames a vectored write of the bare broadcast takes.
 const bareBatch = 64
 
-func (d *delivery) bareBroadcast(ctx context.Context, size int, vectored bool) (perSecond, cpu float64, err error) {
+func (d *delivery) bareBroadcast(ctx context.Context, size, batch int) (Rate, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
-		return 0, 0, err
+		return Rate{}, err
 	}
 	defer func() { _ = listener.Close() }()
 	conns := make([]net.Conn, d.options.Subscribers)
 	accepted := make(chan error, 1)
 	go func() {
+		var err error
 		for i := range conns {
 			if conns[i], err = listener.Accept(); err != nil {
-				accepted <- err
-				return
+				break
 			}
 		}
-		accepted <- nil
+		accepted <- err
 	}()
-	if _, err := d.children.ask(order{Do: "connect", URL: listener.Addr().String(), N: len(conns), Buffer: 64 << 10}); err != nil {
-		return 0, 0, err
+	if _, err := d.children.ask(order{Do: "connect", URL: listener.Addr().String(), N: len(conns)}); err != nil {
+		return Rate{}, err
 	}
 	if err := <-accepted; err != nil {
-		return 0, 0, err
+		return Rate{}, err
 	}
-	frame := bareFrame(size)
-	used, began := selfCPU(), time.Now()
-	var wg sync.WaitGroup
-	for _, conn := range conns {
-		wg.Go(func() {
-			defer func() { _ = conn.SetDeadline(time.Time{}) }()
-			batch := make(net.Buffers, 0, bareBatch)
-			for left := d.options.Events; left > 0; {
-				if !vectored {
-					if _, err := conn.Write(frame); err != nil {
-						return
-					}
-					left--
-					continue
-				}
-				n := min(left, bareBatch)
-				batch = batch[:0]
-				for range n {
-					batch = append(batch, frame)
-				}
-				out := batch
-				if _, err := out.WriteTo(conn); err != nil {
-					return
-				}
-				left -= n
-			}
-		})
+	defer func() {
+		for _, conn := range conns {
+			_ = conn.Close()
+		}
+	}()
+	frames := bareFrames(d.options.Events, size)
+	rate, _, err := d.rated(func() error {
+		var wg sync.WaitGroup
+		for _, conn := range conns {
+			wg.Go(func() { bareWrite(conn, frames, batch) })
+		}
+		wg.Wait()
+		return nil
+	})
+	return rate, err
+}
+
+// bareWrite sends frames one by one, or batch of them at once. A connection that
+// breaks shows at its reader.
+func bareWrite(conn net.Conn, frames [][]byte, batch int) {
+	run := make(net.Buffers, 0, batch)
+	for len(frames) > 0 {
+		n := min(batch, len(frames))
+		var err error
+		if n == 1 {
+			_, err = conn.Write(frames[0])
+		} else {
+			out := append(run[:0], frames[:n]...)
+			_, err = out.WriteTo(conn)
+		}
+		if err != nil {
+			return
+		}
+		frames = frames[n:]
 	}
-	_, err = d.children.ask(order{Do: "await", Frames: int64(d.options.Events)})
-	took := time.Since(began)
-	wg.Wait()
-	spent := selfCPU() - used
-	for _, conn := range conns {
-		_ = conn.Close()
-	}
-	if err != nil {
-		return 0, 0, err
-	}
-	_, err = d.children.ask(order{Do: "close"})
-	frames := float64(len(conns) * d.options.Events)
-	return frames / took.Seconds(), float64(spent.Microseconds()) / frames, err
 }
 
 // idle measures what subscribers cost to which nothing happens.
@@ -397,7 +567,7 @@ func (d *delivery) idle(ctx context.Context, r *DeliveryReport) error {
 		return err
 	}
 	before := memoryInUse()
-	if err := d.subscribe(ctx, 0, d.options.Idle, 2<<10); err != nil {
+	if err := d.subscribe(ctx, d.gateway, d.options.Idle); err != nil {
 		return err
 	}
 	r.IdleMemory = float64(memoryInUse()-before) / float64(d.options.Idle)

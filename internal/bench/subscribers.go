@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/ed25519"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,8 +13,9 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"strconv"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/gobwas/ws"
@@ -35,13 +37,14 @@ type order struct {
 	N      int    `json:"n,omitempty"`
 	After  int64  `json:"after,omitempty"`
 	Frames int64  `json:"frames,omitempty"`
-	Buffer int    `json:"buffer,omitempty"`
 }
 
 // answer is the line that comes back.
 type answer struct {
 	Error      string `json:"error,omitempty"`
 	FrameBytes int    `json:"frameBytes,omitempty"`
+	// CPU is the processor time that the process has used so far, in microseconds.
+	CPU int64 `json:"cpu"`
 }
 
 // subscribers is the process.
@@ -113,7 +116,7 @@ func RunSubscribers(ctx context.Context, in io.Reader, out io.Writer) error {
 			}
 			all = nil
 		}
-		if err != nil {
+		if a.CPU = selfCPU().Microseconds(); err != nil {
 			a.Error = err.Error()
 		}
 		line, err := json.Marshal(a)
@@ -135,11 +138,13 @@ func dialAll(ctx context.Context, o order) ([]*subscriber, error) {
 		wg.Go(func() {
 			for i := w; i < len(all) && errs[w] == nil; i += len(errs) {
 				if o.Do == "connect" {
-					conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", o.URL)
-					all[i], errs[w] = newSubscriber(conn, nil, o.Buffer), err
+					var conn net.Conn
+					if conn, errs[w] = (&net.Dialer{}).DialContext(ctx, "tcp", o.URL); errs[w] == nil {
+						all[i], errs[w] = newSubscriber(conn, nil)
+					}
 					continue
 				}
-				if all[i], errs[w] = dialSubscriber(ctx, o.URL, o.From+i, o.Buffer); errs[w] == nil {
+				if all[i], errs[w] = dialSubscriber(ctx, o.URL, o.From+i); errs[w] == nil {
 					errs[w] = all[i].subscribe(o.Group, o.After)
 				}
 			}
@@ -157,13 +162,16 @@ func dialAll(ctx context.Context, o order) ([]*subscriber, error) {
 
 func awaitAll(all []*subscriber, frames int64) (a answer, err error) {
 	for _, s := range all {
+		s.wanted.Store(frames)
+	}
+	for _, s := range all {
 		for {
 			s.mu.Lock()
-			got, ended, size := s.events, s.err, s.size
-			s.wanted = frames
+			ended := s.err
 			s.mu.Unlock()
+			got := s.events.Load()
 			if got >= frames {
-				a.FrameBytes = size
+				a.FrameBytes = s.size
 				break
 			}
 			if ended != nil {
@@ -181,34 +189,48 @@ func awaitAll(all []*subscriber, frames int64) (a answer, err error) {
 // subscriber is one connection that counts what it gets.
 type subscriber struct {
 	conn net.Conn
-	in   *bufio.Reader
+	raw  syscall.RawConn
+	// kept is what was read of a frame that is not whole yet.
+	kept []byte
 	from int64 // the sequence it subscribed after
+	at   int   // where the sequence was in the last Event's frame
 
-	mu      sync.Mutex
-	events  int64
-	wanted  int64
+	events  atomic.Int64
+	wanted  atomic.Int64
 	size    int
+	mu      sync.Mutex
 	err     error
 	reached chan struct{}
 }
 
-func newSubscriber(conn net.Conn, in *bufio.Reader, buffer int) *subscriber {
+func newSubscriber(conn net.Conn, in *bufio.Reader) (*subscriber, error) {
 	s := &subscriber{conn: conn, reached: make(chan struct{}, 1)}
-	var from io.Reader = conn
 	if in != nil && in.Buffered() > 0 {
-		from = io.MultiReader(io.LimitReader(in, int64(in.Buffered())), conn)
+		b, err := in.Peek(in.Buffered())
+		if err != nil {
+			return nil, err
+		}
+		s.kept = append(s.kept, b...)
 	}
-	s.in = bufio.NewReaderSize(from, buffer)
-	return s
+	plain, ok := conn.(syscall.Conn)
+	if !ok {
+		return nil, fmt.Errorf("a %T cannot be read directly", conn)
+	}
+	var err error
+	s.raw, err = plain.SyscallConn()
+	return s, err
 }
 
 // dialSubscriber connects and logs in as the i-th Agent.
-func dialSubscriber(ctx context.Context, url string, i, buffer int) (*subscriber, error) {
+func dialSubscriber(ctx context.Context, url string, i int) (*subscriber, error) {
 	conn, in, _, err := ws.Dialer{}.Dial(ctx, url)
 	if err != nil {
 		return nil, err
 	}
-	s := newSubscriber(conn, in, buffer)
+	s, err := newSubscriber(conn, in)
+	if err != nil {
+		return nil, err
+	}
 	k, err := signer(protocol.ActorAgent, subscriberName(i))
 	if err != nil {
 		return nil, err
@@ -281,27 +303,86 @@ func (s *subscriber) send(frame protocol.Frame) error {
 	return ws.WriteFrame(s.conn, ws.MaskFrameInPlace(ws.NewTextFrame(b)))
 }
 
-func (s *subscriber) read() (protocol.Frame, error) {
-	h, err := ws.ReadHeader(s.in)
-	if err != nil {
-		return nil, err
+// read takes one frame, for the handshake.
+func (s *subscriber) read() (frame protocol.Frame, err error) {
+	err = s.each(func(op ws.OpCode, b []byte) (bool, error) {
+		if op != ws.OpText {
+			return true, fmt.Errorf("the server closed: %s", bytes.TrimLeft(b, "\x00\x03\x0f\x10\x11"))
+		}
+		var refusal *protocol.Error
+		if frame, refusal = protocol.ParseFrame(b); refusal != nil {
+			return true, refusal
+		}
+		return true, nil
+	})
+	return frame, err
+}
+
+// buffers are shared: one that many connections take in turn stays in the
+// processor's cache, and a connection that waits holds none.
+var buffers = sync.Pool{New: func() any { return new([256 << 10]byte) }}
+
+// each calls f with every frame, in the buffer it was read into, until f has had
+// enough. What follows stays for the next call.
+func (s *subscriber) each(f func(op ws.OpCode, payload []byte) (enough bool, err error)) error {
+	if enough, err := s.frames(s.kept, f); err != nil || enough {
+		return err
 	}
-	b := make([]byte, h.Length)
-	if _, err := io.ReadFull(s.in, b); err != nil {
-		return nil, err
+	for {
+		enough := false
+		var failed error
+		err := s.raw.Read(func(fd uintptr) bool {
+			buffer := buffers.Get().(*[256 << 10]byte) //nolint:forcetypeassert // the pool has nothing else
+			defer buffers.Put(buffer)
+			kept := copy(buffer[:], s.kept)
+			n, err := syscall.Read(int(fd), buffer[kept:]) //nolint:gosec // a descriptor
+			switch {
+			case errors.Is(err, syscall.EAGAIN):
+				return false
+			case errors.Is(err, syscall.EINTR):
+			case err != nil:
+				failed = err
+			case n == 0:
+				failed = io.EOF
+			default:
+				enough, failed = s.frames(buffer[:kept+n], f)
+			}
+			return true
+		})
+		if err := errors.Join(err, failed); err != nil || enough {
+			return err
+		}
 	}
-	if h.OpCode != ws.OpText {
-		return nil, fmt.Errorf("the server closed: %s", bytes.TrimLeft(b, "\x00\x03\x0f\x10\x11"))
+}
+
+// frames takes the whole frames out of b and keeps the rest. Frames of a server
+// are not masked, and this one's are whole.
+func (s *subscriber) frames(b []byte, f func(ws.OpCode, []byte) (bool, error)) (enough bool, err error) {
+	for err == nil && !enough && len(b) >= 2 {
+		head, length := 2, int(b[1])
+		switch {
+		case length == 126 && len(b) >= 4:
+			head, length = 4, int(binary.BigEndian.Uint16(b[2:]))
+		case length == 127 && len(b) >= 10:
+			head, length = 10, int(binary.BigEndian.Uint64(b[2:])) //nolint:gosec // checked below
+		case length >= 126:
+			head = len(b) + 1 // the length is not there yet
+		}
+		if length < 0 || length > 128<<10 {
+			return false, fmt.Errorf("a frame of %d bytes", length)
+		}
+		if len(b) < head+length {
+			break
+		}
+		enough, err = f(ws.OpCode(b[0]&0x0f), b[head:head+length])
+		b = b[head+length:]
 	}
-	frame, refusal := protocol.ParseFrame(b)
-	if refusal != nil {
-		return nil, refusal
-	}
-	return frame, nil
+	s.kept = append(s.kept[:0], b...)
+	return enough, err
 }
 
 func (s *subscriber) follow() {
-	err := s.await(1<<62, nil)
+	err := s.await(1 << 62)
 	s.mu.Lock()
 	s.err = err
 	s.mu.Unlock()
@@ -321,45 +402,15 @@ var (
 	pingType   = []byte(`"frameType":"PING"`)
 )
 
-// checkEvery is how often the sequence of an Event is compared with the number of
-// Events: a loss or a repetition shows at the next of them.
-const checkEvery = 16
-
 // await reads until it has n Events.
-func (s *subscriber) await(n int64, buffer []byte) error {
-	header := make([]byte, ws.MaxHeaderSize)
-	for s.events < n {
-		h, err := ws.ReadHeaderBuffer(s.in, header)
-		if err != nil {
-			return err
+func (s *subscriber) await(n int64) error {
+	return s.each(func(op ws.OpCode, b []byte) (bool, error) {
+		if op == ws.OpClose {
+			return true, errors.New("the server closed")
 		}
-		var b []byte
-		whole := int(h.Length) <= s.in.Size()
-		if whole {
-			b, err = s.in.Peek(int(h.Length))
-		} else {
-			if cap(buffer) < int(h.Length) {
-				buffer = make([]byte, h.Length)
-			}
-			b = buffer[:h.Length]
-			_, err = io.ReadFull(s.in, b)
-		}
-		if err != nil {
-			return err
-		}
-		if h.OpCode == ws.OpClose {
-			return errors.New("the server closed")
-		}
-		if err := s.got(b); err != nil {
-			return err
-		}
-		if whole {
-			if _, err := s.in.Discard(len(b)); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+		err := s.got(b)
+		return s.events.Load() >= n, err
+	})
 }
 
 func (s *subscriber) got(b []byte) error {
@@ -369,25 +420,33 @@ func (s *subscriber) got(b []byte) error {
 		}
 		return nil
 	}
-	s.mu.Lock()
-	s.events++
-	count, done := s.events, s.events == s.wanted
 	s.size = len(b)
-	s.mu.Unlock()
-	if done {
+	count := s.events.Load() + 1
+	if err := s.inOrder(b, count); err != nil {
+		return err
+	}
+	s.events.Store(count)
+	if count == s.wanted.Load() {
 		s.wake()
 	}
-	if s.from == 0 || count%checkEvery != 0 {
-		return nil
+	return nil
+}
+
+// inOrder compares the sequence of an Event with the number of Events.
+func (s *subscriber) inOrder(b []byte, count int64) error {
+	if s.at+len(sequenceOf) > len(b) || !bytes.Equal(b[s.at:s.at+len(sequenceOf)], sequenceOf) {
+		if s.at = bytes.LastIndex(b, sequenceOf); s.at < 0 {
+			return errors.New("an Event without sequence")
+		}
 	}
-	at := bytes.LastIndex(b, sequenceOf)
-	if at < 0 {
-		return errors.New("an Event without sequence")
+	var sequence int64
+	for _, digit := range b[s.at+len(sequenceOf):] {
+		if digit < '0' || digit > '9' {
+			break
+		}
+		sequence = sequence*10 + int64(digit-'0')
 	}
-	digits := b[at+len(sequenceOf):]
-	end := bytes.IndexAny(digits, ",}")
-	sequence, err := strconv.ParseInt(string(digits[:max(end, 0)]), 10, 64)
-	if err != nil || sequence != s.from+count {
+	if sequence != s.from+count {
 		return fmt.Errorf("got Event %d as number %d after %d", sequence, count, s.from)
 	}
 	return nil
@@ -395,9 +454,15 @@ func (s *subscriber) got(b []byte) error {
 
 func (s *subscriber) close() { _ = s.conn.Close() }
 
-// bareFrame is a frame of the given payload size that counts as an Event.
-func bareFrame(size int) []byte {
-	payload := append([]byte(nil), eventStart...)
-	payload = append(payload, bytes.Repeat([]byte{'x'}, max(0, size-len(payload)))...)
-	return ws.MustCompileFrame(ws.NewTextFrame(payload))
+// bareFrames are n consecutive frames of the given payload size that count as
+// Events.
+func bareFrames(n, size int) [][]byte {
+	out := make([][]byte, n)
+	for i := range out {
+		tail := fmt.Sprintf(`%s%d}`, sequenceOf, i+1)
+		payload := append([]byte(nil), eventStart...)
+		payload = append(payload, bytes.Repeat([]byte{'x'}, max(0, size-len(payload)-len(tail)))...)
+		out[i] = ws.MustCompileFrame(ws.NewTextFrame(append(payload, tail...)))
+	}
+	return out
 }

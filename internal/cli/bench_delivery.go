@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -29,6 +30,8 @@ nothing happens and prints what each holds in memory and all of them use of a co
 	cmd.Flags().IntVar(&options.Idle, "idle", options.Idle, "idle subscribers")
 	cmd.Flags().IntVar(&options.Probes, "probes", options.Probes, "Commands whose way to a subscriber is timed")
 	cmd.Flags().DurationVar(&options.Rest, "rest", options.Rest, "how long the idle subscribers are watched")
+	cmd.Flags().StringSliceVar(&options.Parts, "parts", nil, "what to measure: "+strings.Join(bench.DeliveryParts, ", "))
+	cmd.Flags().StringVar(&options.Profile, "profile", "", "write processor profiles of the parts to files that begin with this")
 	cmd.Flags().StringVar(&options.DataDir, "data", "", "folder of the database; empty for a temporary one")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if options.Subscribers < 1 || options.Idle < 1 || options.Events < 1 || options.Probes < 1 || max(options.Subscribers, options.Idle) > 15_000 {
