@@ -201,7 +201,7 @@ func (s *Service) Propose(ctx context.Context, who sessions.Identity, p Proposal
 	case x.state == stateAsking:
 		return s.ask(ctx, x)
 	case x.state == stateConsuming:
-		return s.consume(ctx, x)
+		return s.useAgain(ctx, who, &p, parameters, digest, x)
 	case x.state == stateAsked && p.ApprovalRequestID != "":
 		if p.ApprovalRequestID != x.requestID {
 			return nil, invalid("binding_mismatch")
@@ -278,8 +278,42 @@ func (s *Service) capabilitiesOf(ctx context.Context, groupID, workItemID string
 	return out, nil
 }
 
-// proposeNew decides an action that was not seen before, in one transaction with
-// the check of its token.
+// question is what a decision about a proposal rests on, as one transaction sees it.
+type question struct {
+	now time.Time
+	m   *manifest.Manifest // nil where none is in force
+	r   *manifest.Request
+}
+
+// prepare checks the token of a proposal and reads what its WorkItem may do; ask
+// then makes the question in a transaction.
+func (s *Service) prepare(ctx context.Context, who sessions.Identity, p *Proposal, parameters strictjson.Value, digest string) (claims authz.Claims, ask func(pgx.Tx) (*question, error), err error) {
+	capabilities, err := s.capabilitiesOf(ctx, p.GroupID, p.WorkItemID)
+	if err != nil {
+		return claims, nil, err
+	}
+	if claims, err = s.check(ctx, nil, who, p, digest); err != nil {
+		return claims, nil, err
+	}
+	return claims, func(tx pgx.Tx) (*question, error) {
+		now, err := s.now(ctx, tx)
+		if err != nil {
+			return nil, err
+		}
+		records, err := ancestry(ctx, tx, p.GroupID, p.Provenance)
+		if err != nil {
+			return nil, err
+		}
+		m, err := s.inForce(ctx, tx, p.GroupID)
+		if err != nil {
+			return nil, err
+		}
+		return &question{now, m, request(who, p, parameters, records, capabilities, now)}, nil
+	}, nil
+}
+
+// proposeNew decides an action that was not seen before, and records it with its
+// decision in one transaction.
 func (s *Service) proposeNew(ctx context.Context, who sessions.Identity, p *Proposal, parameters strictjson.Value, digest string) (*Answer, error) {
 	if p.ApprovalRequestID != "" {
 		asked, err := findAction(ctx, s.cfg.Pool, `group_id = $1 AND request_id = $2 AND agent_id = $3`, p.GroupID, p.ApprovalRequestID, who.Principal.ID)
@@ -291,32 +325,19 @@ func (s *Service) proposeNew(ctx context.Context, who sessions.Identity, p *Prop
 		}
 		return s.useAnswer(ctx, who, p, parameters, digest, asked, nil)
 	}
+	claims, ask, err := s.prepare(ctx, who, p, parameters, digest)
+	if err != nil {
+		return nil, err
+	}
 	var x *row
-	capabilities, err := s.capabilitiesOf(ctx, p.GroupID, p.WorkItemID)
-	if err != nil {
-		return nil, err
-	}
-	claims, err := s.check(ctx, nil, who, p, digest)
-	if err != nil {
-		return nil, err
-	}
 	err = pgx.BeginFunc(ctx, s.cfg.Pool, func(tx pgx.Tx) error {
-		now, err := s.now(ctx, tx)
+		q, err := ask(tx)
 		if err != nil {
 			return err
 		}
-		records, err := ancestry(ctx, tx, p.GroupID, p.Provenance)
-		if err != nil {
-			return err
-		}
-		m, err := s.inForce(ctx, tx, p.GroupID)
-		if err != nil {
-			return err
-		}
-		r := request(who, p, parameters, records, capabilities, now)
-		d := m.Decide(r)
-		x = s.newRow(who, p, digest, &claims, m, r, &d, now)
-		return s.insert(ctx, tx, who, x, m)
+		d := q.m.Decide(q.r)
+		x = s.newRow(who, p, digest, &claims, q.m, q.r, &d, q.now)
+		return s.insert(ctx, tx, who, x, q.m)
 	})
 	if errors.Is(err, errTaken) {
 		// Somebody else was first with this action id: the answer is theirs.

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/missionweave/server/internal/authz"
 	"github.com/missionweave/server/internal/events"
 	"github.com/missionweave/server/internal/groups"
 	"github.com/missionweave/server/internal/manifest"
@@ -149,9 +151,6 @@ func (s *Service) again(ctx context.Context, x *row) (*Answer, error) {
 	if now == nil {
 		return nil, errors.New("policy: a Proposed Action is gone")
 	}
-	if now.state == stateConsuming {
-		return s.consume(ctx, now)
-	}
 	return now.answer(), nil
 }
 
@@ -245,20 +244,12 @@ func (s *Service) sign(ctx context.Context, x *row, kind string, payload any) er
 }
 
 // useAnswer decides an action again with the human's answer to the ASK asked. own
-// is the row of the action id that is being proposed: asked itself, or nil for a
-// new one.
+// is the row of the action id that is being proposed: asked itself, one whose use
+// of the answer was interrupted, or nil for a new one.
 func (s *Service) useAnswer(ctx context.Context, who sessions.Identity, p *Proposal, parameters strictjson.Value, digest string, asked, own *row) (*Answer, error) {
-	g, err := s.cfg.Store.LoadGroup(ctx, p.GroupID)
+	given, err := s.given(ctx, p.GroupID, asked)
 	if err != nil {
 		return nil, err
-	}
-	var given *groups.ActionApproval
-	if w, ok := g.State.WorkItems[asked.workItemID]; ok {
-		for i := range w.ActionRequests {
-			if w.ActionRequests[i].Request.RequestID == asked.requestID {
-				given = &w.ActionRequests[i]
-			}
-		}
 	}
 	if given == nil || given.Decision == nil {
 		if own != nil {
@@ -266,71 +257,31 @@ func (s *Service) useAnswer(ctx context.Context, who sessions.Identity, p *Propo
 		}
 		return nil, protocol.NewError(protocol.CodeApprovalRequired, "pending")
 	}
-	claims, err := s.check(ctx, nil, who, p, digest)
-	if err != nil {
-		return nil, err
+	if own != nil && own.state == stateConsuming && given.ConsumedByActionID != "" {
+		if done, err := s.finish(ctx, own); done != nil || err != nil {
+			return done, err
+		}
 	}
-	capabilities, err := s.capabilitiesOf(ctx, p.GroupID, p.WorkItemID)
+	claims, ask, err := s.prepare(ctx, who, p, parameters, digest)
 	if err != nil {
 		return nil, err
 	}
 	var x *row
 	err = pgx.BeginFunc(ctx, s.cfg.Pool, func(tx pgx.Tx) error {
-		now, err := s.now(ctx, tx)
+		q, err := ask(tx)
 		if err != nil {
 			return err
 		}
-		records, err := ancestry(ctx, tx, p.GroupID, p.Provenance)
-		if err != nil {
+		if q.r.Approval, err = approvalOf(given, asked); err != nil {
 			return err
 		}
-		m, err := s.inForce(ctx, tx, p.GroupID)
-		if err != nil {
+		if x, err = s.answered(who, p, digest, &claims, q, given, asked); err != nil {
 			return err
-		}
-		r := request(who, p, parameters, records, capabilities, now)
-		r.Approval, err = approvalOf(given, asked)
-		if err != nil {
-			return err
-		}
-		d := m.Decide(r)
-		if d.Verdict == manifest.ASK || d.Rule == manifest.Escalation || d.Rule == manifest.Uncovered {
-			// The answer does not allow it. Asking about the same action twice is not
-			// possible, so this is the end of it; a new proposal may be asked about.
-			d.Verdict, d.Choices, d.Review = manifest.DENY, nil, false
-			d.Reason = answerReason(given, r, &d)
-		}
-		x = s.newRow(who, p, digest, &claims, m, r, &d, now)
-		x.requestID, x.requestExpires = "", nil
-		if d.Verdict == manifest.DENY && (d.Rule == manifest.Escalation || d.Rule == manifest.Uncovered) {
-			if x.stale, err = staleOf(given, asked, digest, now); err != nil {
-				return err
-			}
-		}
-		if own != nil {
-			x.requestID, x.requestExpires, x.proposedAt = own.requestID, own.requestExpires, own.proposedAt
-		}
-		if d.ApprovalID != "" {
-			x.state, x.approvalID = stateConsuming, d.ApprovalID
-			if x.approvalHash, err = given.Decision.Approval.SigningHash(); err != nil {
-				return err
-			}
-			x.usesRequestID, x.usesActionID = asked.requestID, asked.actionID
 		}
 		if own == nil {
-			return s.insert(ctx, tx, who, x, m)
+			return s.insert(ctx, tx, who, x, q.m)
 		}
-		moved, err := x.update(ctx, tx, stateAsked)
-		if err != nil {
-			return err
-		}
-		if !moved {
-			return errTaken
-		}
-		if x.state == stateConsuming {
-			return nil
-		}
-		return s.record(ctx, tx, who.Principal, x, m)
+		return s.replace(ctx, tx, who, x, own, q.m)
 	})
 	if errors.Is(err, errTaken) {
 		return s.Propose(ctx, who, *p)
@@ -342,6 +293,77 @@ func (s *Service) useAnswer(ctx context.Context, who sessions.Identity, p *Propo
 		return s.consume(ctx, x)
 	}
 	return x.answer(), nil
+}
+
+// given is the ASK of a row with its answer, as the Group's log has it; nil for one
+// that is not there.
+func (s *Service) given(ctx context.Context, groupID string, asked *row) (*groups.ActionApproval, error) {
+	g, err := s.cfg.Store.LoadGroup(ctx, groupID)
+	if err != nil {
+		return nil, err
+	}
+	w, ok := g.State.WorkItems[asked.workItemID]
+	if !ok {
+		return nil, nil //nolint:nilnil // said above
+	}
+	for i := range w.ActionRequests {
+		if w.ActionRequests[i].Request.RequestID == asked.requestID {
+			return &w.ActionRequests[i], nil
+		}
+	}
+	return nil, nil //nolint:nilnil // said above
+}
+
+// answered is the row of a proposal that was decided with an answer.
+func (s *Service) answered(who sessions.Identity, p *Proposal, digest string, claims *authz.Claims, q *question, given *groups.ActionApproval, asked *row) (x *row, err error) {
+	d := q.m.Decide(q.r)
+	uncovered := d.Rule == manifest.Escalation || d.Rule == manifest.Uncovered
+	if d.Verdict == manifest.ASK || uncovered {
+		// The answer does not allow it. Asking about the same action twice is not
+		// possible, so this is the end of it; a new proposal may be asked about.
+		d.Verdict, d.Choices, d.Review = manifest.DENY, nil, false
+		d.Reason = answerReason(given, q.r, &d)
+	}
+	x = s.newRow(who, p, digest, claims, q.m, q.r, &d, q.now)
+	x.requestID, x.requestExpires = "", nil
+	if d.Verdict == manifest.DENY && uncovered {
+		if x.stale, err = staleOf(given, asked, digest, q.now); err != nil {
+			return nil, err
+		}
+	}
+	if d.ApprovalID != "" {
+		x.state, x.approvalID = stateConsuming, d.ApprovalID
+		if x.approvalHash, err = given.Decision.Approval.SigningHash(); err != nil {
+			return nil, err
+		}
+		x.usesRequestID, x.usesActionID = asked.requestID, asked.actionID
+	}
+	return x, nil
+}
+
+// replace moves the row own on to x, with log entry and evidence record when that
+// is final. errTaken when own is not what is stored any more.
+func (s *Service) replace(ctx context.Context, tx pgx.Tx, who sessions.Identity, x, own *row, m *manifest.Manifest) error {
+	stored, err := findAction(ctx, tx, `agent_id = $1 AND action_id = $2 FOR UPDATE`, own.agentID, own.actionID)
+	if err != nil {
+		return err
+	}
+	if stored == nil || stored.state != own.state || !bytes.Equal(stored.command, own.command) {
+		return errTaken
+	}
+	x.requestID, x.requestExpires, x.proposedAt = own.requestID, own.requestExpires, own.proposedAt
+	if x.state == stateConsuming && own.state == stateConsuming && x.leaseID == own.leaseID && x.approvalID == own.approvalID {
+		// The Command that may be on its way is the one that is sent again: another one
+		// could be refused because the first was taken.
+		x.command, x.tokenID = own.command, own.tokenID
+	}
+	if _, err := x.update(ctx, tx, own.state); err != nil {
+		return err
+	}
+	if x.state == stateConsuming {
+		return nil
+	}
+	return s.record(ctx, tx, who.Principal, x, m)
 }
 
 // consume sends the Command that uses an answer up. The log takes one of all that
@@ -357,6 +379,14 @@ func (s *Service) consume(ctx context.Context, x *row) (*Answer, error) {
 	case unsettled(err):
 		return nil, err
 	default:
+		// What another request sent for this row may have been taken before.
+		if stored, ferr := findAction(ctx, s.cfg.Pool, `agent_id = $1 AND action_id = $2`, x.agentID, x.actionID); ferr != nil {
+			return nil, ferr
+		} else if stored != nil && stored.state == stateConsuming {
+			if done, ferr := s.finish(ctx, stored); done != nil || ferr != nil {
+				return done, ferr
+			}
+		}
 		x.entry.Decision, x.state = manifest.DENY, stateDenied
 		x.entry.Rule, x.entry.RuleID = manifest.OneShotApproval, manifest.OneShotApproval
 		x.entry.Reason = "the approval could not be used: " + string(code(err))

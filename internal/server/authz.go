@@ -158,6 +158,7 @@ func (z *Authz) openPolicy() error {
 			return z.ring.Signer(ctx, z.pool, view, time.Now())
 		},
 	}, z.versions)
+	z.add("actions", service.Run)
 	z.router.Add(policyhttp.Routes(policyhttp.Options{
 		Service: service, Directory: z.directory, FreshPast: p.FreshnessPast(), FreshFuture: p.FreshnessFuture(), Now: time.Now,
 	})...)

@@ -44,6 +44,8 @@ type Stack struct {
 	// Endpoints are where the services listen.
 	client.Endpoints
 	Settings config.Settings
+	// KeysDir holds the seeds of the services.
+	KeysDir string
 
 	t       testing.TB
 	keys    *devorg.Organization
@@ -83,11 +85,12 @@ func Start(t testing.TB, options ...Option) *Stack {
 	settings.DataDir = t.TempDir()
 	settings.DatabaseMaxConns = 6
 	settings.ShutdownSeconds = 5
-	keys, err := devorg.Open(t.TempDir(), time.Now())
+	keysDir := t.TempDir()
+	keys, err := devorg.Open(keysDir, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Stack{t: t, keys: keys, routes: map[string][]httpkit.Route{}, stop: map[string]func(){}}
+	s := &Stack{t: t, keys: keys, KeysDir: keysDir, routes: map[string][]httpkit.Route{}, stop: map[string]func(){}}
 	s.options = server.Options{Settings: &settings, Keys: keys}
 	for _, change := range options {
 		change(&s.options)

@@ -11,8 +11,6 @@ import (
 	"github.com/missionweave/server/internal/trust"
 )
 
-func TestMain(m *testing.M) { testkit.Main(m, nil) }
-
 // assistant is the world of the tests: mail may be remembered when a human says
 // so, and never causes anything outside.
 const assistant = `format: worldmanifest/1
