@@ -7,6 +7,18 @@ import (
 	"github.com/missionweave/server/client"
 )
 
+// Machinery breaks and mends the server under the Missions. A server of somebody
+// else's has none, and the scenes that need it are listed as not run.
+type Machinery interface {
+	// KillAuthority ends the services without any warning and starts them again on
+	// the same data; it returns when they answer.
+	KillAuthority(ctx context.Context) error
+	// RestartDatabase stops the database under the running services and starts it.
+	RestartDatabase(ctx context.Context) error
+	StopNATS(ctx context.Context) error
+	StartNATS(ctx context.Context) error
+}
+
 // underway has a WorkItem running before something breaks, and commands going out
 // while it does; it returns what must have come of it in the end.
 type underway struct {

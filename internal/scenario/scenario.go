@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os/exec"
 	"runtime"
 	"sync"
 	"time"
@@ -26,9 +27,11 @@ type Options struct {
 	Stack *client.DevStack
 	// Seed decides whatever is chosen: the same seed plays the same course.
 	Seed uint64
-	// Faults plays the failure suite too. Machinery breaks the server.
+	// Faults plays the failure suite too. Machinery breaks the server, and Command
+	// runs mw as a program of its own; what needs one that is nil is not run.
 	Faults    bool
 	Machinery Machinery
+	Command   func(args ...string) *exec.Cmd
 	// Out receives the timeline and the table of checks. Columns is the width of a
 	// terminal, 0 for plain lines.
 	Out     io.Writer
@@ -36,18 +39,6 @@ type Options struct {
 	Color   bool
 	// Limit ends a play that does not come to its end.
 	Limit time.Duration
-}
-
-// Machinery breaks and mends the server under the Missions. A server of somebody
-// else's has none, and the scenes that need it are left out.
-type Machinery interface {
-	// KillAuthority ends the services without any warning and starts them again on
-	// the same data; it returns when they answer.
-	KillAuthority(ctx context.Context) error
-	// RestartDatabase stops the database under the running services and starts it.
-	RestartDatabase(ctx context.Context) error
-	StopNATS(ctx context.Context) error
-	StartNATS(ctx context.Context) error
 }
 
 // Check is one claim with what proves it.
@@ -61,13 +52,17 @@ type Check struct {
 
 // Report is what a play has to show.
 type Report struct {
-	Scenario string            `json:"scenario"`
-	Seed     uint64            `json:"seed"`
-	Faults   bool              `json:"faults"`
-	OK       bool              `json:"ok"`
-	Passed   int               `json:"passed"`
-	Failed   int               `json:"failed"`
-	Checks   []Check           `json:"checks"`
+	Scenario string  `json:"scenario"`
+	Seed     uint64  `json:"seed"`
+	Faults   bool    `json:"faults"`
+	OK       bool    `json:"ok"`
+	Passed   int     `json:"passed"`
+	Failed   int     `json:"failed"`
+	Checks   []Check `json:"checks"`
+	// NotRun are the faults that could not be played here, and Course is what the
+	// seed has decided about those that were; both are of the failure suite.
+	NotRun   []NotRun          `json:"notRun"`
+	Course   *Course           `json:"course,omitempty"`
 	Missions map[string]string `json:"missions"` // name -> missionId
 	Events   int               `json:"events"`
 	Seconds  float64           `json:"seconds"`
@@ -194,13 +189,14 @@ func TwoMissions(ctx context.Context, opt Options) (*Report, error) {
 	}
 	report := st.report(time.Since(started))
 	st.line.table(report)
+	st.line.omitted(report)
 	return report, nil
 }
 
 func (st *stage) report(took time.Duration) *Report {
 	r := &Report{
 		Scenario: "two-missions", Seed: st.opt.Seed, Faults: st.opt.Faults, OK: true, Checks: st.checks.all,
-		Missions: map[string]string{}, Seconds: took.Seconds(),
+		Missions: map[string]string{}, Seconds: took.Seconds(), NotRun: st.suite.notRun, Course: st.suite.course,
 	}
 	for _, k := range r.Checks {
 		if k.OK {

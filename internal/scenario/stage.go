@@ -19,6 +19,7 @@ type stage struct {
 	line   *timeline
 	random *rand.Rand
 	gates  *gates
+	suite  suite
 
 	owner    *actor
 	agents   map[string]*actor
