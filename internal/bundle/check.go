@@ -22,42 +22,34 @@ type checked struct {
 	record     *evidence.Value
 	report     *evidence.Report
 	admission  protocol.FirstAdmissionRecord
+	receipt    []byte // of a Command, in the line
 	signatures int64
-	value      strictjson.Value
 }
 
 func (c *checked) fail(text string) { c.problems = append(c.problems, text) }
 
-// pairDepth leaves a document all of its own nesting inside of a line.
-const pairDepth = strictjson.MaxDepth + 2
+// worker is what one of the workers has of its own.
+type worker struct {
+	*verifier
+	scratch []byte
+}
 
 // check does what needs only the line and the keys.
-func (v *verifier) check(l *line) checked {
-	var c checked
+func (v *worker) check(l *line, c *checked) {
 	switch l.kind {
 	case kindCard:
 		c.document(protocol.KindAgentCard, l.value, v.ev)
 	case kindCommand:
-		v.checkPair(&c, protocol.KindCommand, l.value)
+		v.checkPair(c, protocol.KindCommand, l.value, true)
 	case kindEvent:
-		v.checkPair(&c, protocol.KindEvent, l.value)
-		v.checkEvent(&c)
+		v.checkPair(c, protocol.KindEvent, l.value, false)
+		v.checkEvent(c)
 	case kindAdmission:
-		c.parse(l.value, &c.admission)
+		if err := decode(l, &c.admission); err != nil {
+			c.fail(err.Error())
+		}
 	case kindEvidence:
-		v.checkEvidence(&c, l.value)
-	}
-	return c
-}
-
-func (c *checked) parse(raw []byte, dst any) {
-	doc, err := strictjson.Parse(raw)
-	if err == nil {
-		c.value = doc.Root()
-		err = strictjson.Decode(doc.Root(), dst)
-	}
-	if err != nil {
-		c.fail(err.Error())
+		v.checkEvidence(c, l.value)
 	}
 }
 
@@ -71,51 +63,40 @@ func (c *checked) document(kind protocol.DocumentKind, raw []byte, ev *trust.Evi
 	c.verified = verified
 }
 
-// checkPair verifies {"admission":…,"document":…}: the document by all six
-// stages, the record against the document.
-func (v *verifier) checkPair(c *checked, kind protocol.DocumentKind, raw []byte) {
-	doc, err := strictjson.ParseDepth(raw, pairDepth)
-	if err != nil {
-		c.fail(err.Error())
+// checkPair verifies the document of a pair by all six stages, and the record
+// against the document.
+func (v *worker) checkPair(c *checked, kind protocol.DocumentKind, raw []byte, withReceipt bool) {
+	record, document, receipt, ok := cutPair(raw, withReceipt)
+	if !ok {
+		c.fail("is not a document with what belongs to it")
 		return
 	}
-	root := doc.Root()
-	if root.Kind() != strictjson.Object || root.Len() != 2 {
-		c.fail("is not a document with its Admission Record")
+	c.receipt = receipt
+	c.document(kind, document, v.ev)
+	if c.verified == nil {
 		return
 	}
-	c.signatures++
-	verified, failure := trust.Verify(kind, root.Member("document"), v.ev)
-	if failure != nil {
-		c.fail(failure.String())
+	var err error
+	if c.admission, v.scratch, err = recordOf(record, c.verified, v.scratch); err != nil {
+		c.fail("admission: " + err.Error())
 		return
 	}
-	c.verified = verified
-	if problem := v.anchors(root.Member("admission"), verified); problem != "" {
+	if problem := v.anchored(c.admission, c.verified); problem != "" {
 		c.fail(problem)
 	}
-}
-
-// anchors validates the Admission Record of a verified document.
-func (v *verifier) anchors(record strictjson.Value, verified *trust.Verified) string {
-	var rec protocol.FirstAdmissionRecord
-	if err := strictjson.Decode(record, &rec); err != nil {
-		return "admission: " + err.Error()
-	}
-	return v.anchored(rec, verified)
 }
 
 func (v *verifier) anchored(rec protocol.FirstAdmissionRecord, verified *trust.Verified) string {
 	if failure := trust.ValidateRecord(rec, verified, rec.AcceptedBy); failure != nil {
 		return "admission: " + failure.String()
 	}
-	if !v.isService(rec.AcceptedBy) {
+	if !v.services[rec.AcceptedBy] {
 		return "admission: accepted by " + rec.AcceptedBy.ID + ", which is no service of the Organization"
 	}
 	return ""
 }
 
-func (v *verifier) checkEvent(c *checked) {
+func (v *worker) checkEvent(c *checked) {
 	if c.verified == nil {
 		return
 	}
@@ -175,7 +156,7 @@ func kindOf(doc strictjson.Value) (protocol.DocumentKind, bool) {
 
 // checkEvidence judges a record by tiers 1 to 3; chain and registries need the
 // order of the lines.
-func (v *verifier) checkEvidence(c *checked, raw []byte) {
+func (v *worker) checkEvidence(c *checked, raw []byte) {
 	c.signatures++
 	c.record, c.report = evidence.Check(raw, evidence.Options{Signature: true, Keys: func(id string) (ed25519.PublicKey, bool) {
 		key, ok := v.ev.Key(id)

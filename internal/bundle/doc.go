@@ -45,6 +45,24 @@ var places = map[string]int{
 	kindPolicy: 6, kindState: 7, kindRun: 8, kindEvidence: 8, kindSeal: 9,
 }
 
+// kinds gives the name of a kind without making a new string for every line.
+var kinds = func() map[string]struct {
+	name  string
+	place int
+} {
+	m := map[string]struct {
+		name  string
+		place int
+	}{}
+	for name, place := range places {
+		m[name] = struct {
+			name  string
+			place int
+		}{name, place}
+	}
+	return m
+}()
+
 // header says what the bundle is about.
 type header struct {
 	Format           string `json:"format"`

@@ -198,6 +198,8 @@ type export struct {
 	*Exporter
 	w *writer
 	s *snapshot
+	// buf is room for one line.
+	buf []byte
 }
 
 func (x *export) value(kind string, v any) error {

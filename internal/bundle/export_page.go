@@ -57,7 +57,7 @@ func (x *export) page(ctx context.Context, list []row, last []byte) ([]byte, err
 	for i := range list {
 		e := &list[i]
 		if c, ok := commands[string(e.command)]; ok && !bytes.Equal(e.command, last) {
-			if err := x.pair(kindCommand, c.admission, c.document); err != nil {
+			if err := x.pair(kindCommand, c.admission, c.document, c.receipt); err != nil {
 				return nil, err
 			}
 			last = e.command
@@ -66,7 +66,7 @@ func (x *export) page(ctx context.Context, list []row, last []byte) ([]byte, err
 		if err != nil {
 			return nil, err
 		}
-		if err := x.pair(kindEvent, record, e.document); err != nil {
+		if err := x.pair(kindEvent, record, e.document, nil); err != nil {
 			return nil, err
 		}
 		for _, hash := range embedded[i] {
@@ -82,16 +82,13 @@ func (x *export) page(ctx context.Context, list []row, last []byte) ([]byte, err
 	return last, nil
 }
 
-// pair writes {"admission":…,"document":…}.
-func (x *export) pair(kind string, record, document []byte) error {
-	b := make([]byte, 0, len(record)+len(document)+32)
-	b = append(append(b, `{"admission":`...), record...)
-	b = append(append(b, `,"document":`...), document...)
-	return x.w.line(kind, append(b, '}'))
+func (x *export) pair(kind string, record, document, receipt []byte) error {
+	x.buf = appendPair(x.buf[:0], record, document, receipt)
+	return x.w.line(kind, x.buf)
 }
 
-// signed is a document with its record.
-type signed struct{ admission, document []byte }
+// signed is a Command with its record and its receipt.
+type signed struct{ admission, document, receipt []byte }
 
 // commandsOf finds the Commands of this Group that Events came from, by Signing
 // Hash.
@@ -116,21 +113,21 @@ func (x *export) commandsOf(ctx context.Context, list []row) (map[string]signed,
 			actions = append(actions, cause.Member("id").Str())
 		}
 	}
-	rows, err := x.pool.Query(ctx, `SELECT signing_hash, admission_id, admission_key_id, admission_at, admission_by, actor_type, actor_id, command
+	rows, err := x.pool.Query(ctx, `SELECT signing_hash, admission_id, admission_key_id, admission_at, admission_by, actor_type, actor_id, command, response
 		FROM receipts WHERE group_id = $4 AND (actor_type, actor_id, action_id) IN (SELECT * FROM unnest($1::text[], $2::text[], $3::text[]))`,
 		types, ids, actions, x.s.head.GroupID)
 	if err != nil {
 		return nil, err
 	}
-	var hash, command []byte
+	var hash, command, receipt []byte
 	var id [16]byte
 	var keyID, by string
 	var actor protocol.Actor
 	var at time.Time
-	_, err = pgx.ForEachRow(rows, []any{&hash, &id, &keyID, &at, &by, &actor.Type, &actor.ID, &command}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&hash, &id, &keyID, &at, &by, &actor.Type, &actor.ID, &command, &receipt}, func() error {
 		record, err := x.admission(protocol.KindCommand, id, hashText(hash), keyID, actor, at, by)
-		out[string(hash)] = signed{record, command}
-		hash, command = nil, nil
+		out[string(hash)] = signed{record, command, receipt}
+		hash, command, receipt = nil, nil, nil
 		return err
 	})
 	return out, err

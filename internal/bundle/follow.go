@@ -3,6 +3,7 @@ package bundle
 import (
 	"bytes"
 	"fmt"
+	"strings"
 
 	"github.com/missionweave/server/internal/aeplog"
 	"github.com/missionweave/server/internal/evidence"
@@ -24,6 +25,9 @@ func (v *verifier) follow(l *line, c *checked) {
 	}
 	if l.kind != kindAdmission {
 		v.leftover(l)
+		if l.kind != kindEvent {
+			v.settle()
+		}
 	}
 	switch l.kind {
 	case kindCard:
@@ -33,10 +37,7 @@ func (v *verifier) follow(l *line, c *checked) {
 	case kindCommand:
 		v.report.Commands++
 		v.report.Admissions++
-		v.command = c.verified
-		if c.verified != nil && c.verified.Value.Member("groupId").Str() != v.head.GroupID {
-			v.problem(l, "", "is a Command for another Group")
-		}
+		v.acts(l, c)
 	case kindEvent:
 		v.report.Events++
 		v.report.Admissions++
@@ -80,7 +81,7 @@ func (v *verifier) event(l *line, c *checked) {
 	for _, doc := range c.embedded {
 		v.pending[doc.SigningHash] = doc
 	}
-	v.cause(l, d)
+	v.cause(l, c.event)
 	if !v.stopped {
 		if want := v.state.Head + 1; c.event.Sequence != want {
 			v.stopFolding(l, fmt.Sprintf("is #%d where #%d must be; nothing behind it can be folded", c.event.Sequence, want))
@@ -88,7 +89,7 @@ func (v *verifier) event(l *line, c *checked) {
 			v.stopFolding(l, fmt.Sprintf("cannot be folded, nor what follows it: %v", err))
 		}
 	}
-	if bytes.Contains(l.value, []byte(`"leaseId"`)) || bytes.Contains(l.value, []byte(`"approvalId"`)) {
+	if !strings.HasPrefix(c.event.Kind, "message.") && (bytes.Contains(l.value, []byte(`"leaseId"`)) || bytes.Contains(l.value, []byte(`"approvalId"`))) {
 		if at, err := lexical.ParseTimestamp(d.Member("occurredAt").Str()); err == nil {
 			aeplog.Facts(d, at.Time().UnixMilli(), v.known)
 		}
@@ -100,30 +101,6 @@ func (v *verifier) stopFolding(l *line, why string) {
 		v.problem(l, "", "%s", why)
 	}
 	v.stopped = true
-}
-
-// cause checks that an Event comes from the Command that stands before it.
-func (v *verifier) cause(l *line, d strictjson.Value) {
-	hash := d.Member("commandHash").Str()
-	if !v.head.Commands || hash == "" || d.Member("cause").Member("type").Str() != causeCommand {
-		return
-	}
-	cmd := v.command
-	if cmd == nil || cmd.SigningHash != hash {
-		v.problem(l, "", "its Command %s does not stand before it", hash)
-		return
-	}
-	c := cmd.Value
-	for _, x := range []struct{ what, event, command string }{
-		{"actor", d.Member("actor").Member("id").Str(), cmd.Principal.ID},
-		{"actor type", d.Member("actor").Member("type").Str(), cmd.Principal.Type},
-		{"action", d.Member("cause").Member("id").Str(), c.Member("actionId").Str()},
-		{"correlation", d.Member("correlationId").Str(), c.Member("correlationId").Str()},
-	} {
-		if x.event != x.command {
-			v.problem(l, "", "%s is %q in the Event and %q in its Command", x.what, x.event, x.command)
-		}
-	}
 }
 
 func (v *verifier) admission(l *line, c *checked) {

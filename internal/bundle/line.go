@@ -36,19 +36,21 @@ func (d digest) String() string { return hex.EncodeToString(d[:]) }
 
 func firstHash() digest { return sha256.Sum256([]byte(Format)) }
 
-// chain makes the hash of a line.
-type chain struct{ h hash.Hash }
+// chain makes the hash of a line. Its buffer keeps what it hashes off the heap.
+type chain struct {
+	h   hash.Hash
+	buf []byte
+}
 
-func newChain() *chain { return &chain{sha256.New()} }
+func newChain() *chain { return &chain{h: sha256.New(), buf: make([]byte, 0, 128)} }
 
-func (c *chain) next(before digest, kind string, value []byte) (d digest) {
+func (c *chain) next(before *digest, kind string, value []byte) digest {
 	c.h.Reset()
-	_, _ = c.h.Write(before[:])
-	_, _ = io.WriteString(c.h, kind)
-	_, _ = c.h.Write([]byte{0})
+	c.buf = append(append(append(c.buf[:0], before[:]...), kind...), 0)
+	_, _ = c.h.Write(c.buf)
 	_, _ = c.h.Write(value)
-	c.h.Sum(d[:0])
-	return d
+	c.buf = c.h.Sum(c.buf[:0])
+	return digest(c.buf)
 }
 
 // writer writes lines.
@@ -65,7 +67,7 @@ func newWriter(w io.Writer) *writer {
 
 func (w *writer) line(kind string, value []byte) error {
 	w.n++
-	w.hash = w.chain.next(w.hash, kind, value)
+	w.hash = w.chain.next(&w.hash, kind, value)
 	var head [160]byte
 	b := append(head[:0], lineHash...)
 	b = hex.AppendEncode(b, w.hash[:])
@@ -110,8 +112,10 @@ func newReader(r io.Reader) *reader {
 var errLineTooLong = fmt.Errorf("a line is longer than %d bytes", maxLine)
 
 // next reads one line; io.EOF after the last. The line's own faults are in it.
-func (r *reader) next() (line, error) {
-	raw, err := r.raw()
+// Its value stands in room, which must not be used for anything else before the
+// line is done with, or in memory of its own if it is too long for it.
+func (r *reader) next(room *arena) (line, error) {
+	raw, err := r.raw(room)
 	if err != nil && (!errors.Is(err, io.EOF) || len(raw) == 0) {
 		return line{}, err
 	}
@@ -127,7 +131,7 @@ func (r *reader) next() (line, error) {
 		r.n++ // most likely the next one, with a changed byte around its value
 		return l, nil
 	}
-	right := r.chain.next(r.hash, l.kind, l.value) == claimed
+	right := r.chain.next(&r.hash, l.kind, l.value) == claimed
 	switch {
 	case l.n != r.n+1 && !right:
 		l.fault = fmt.Sprintf("has number %d after %d: lines are missing, added or in another order", l.n, r.n)
@@ -140,13 +144,25 @@ func (r *reader) next() (line, error) {
 	return l, nil
 }
 
+// arena is memory for the lines of one batch, used again by a later batch.
+type arena struct{ buf []byte }
+
+func (a *arena) clone(b []byte) []byte {
+	if len(b) > cap(a.buf)-len(a.buf) {
+		return bytes.Clone(b)
+	}
+	from := len(a.buf)
+	a.buf = append(a.buf, b...)
+	return a.buf[from:len(a.buf):len(a.buf)]
+}
+
 // raw reads up to and with the next line feed.
-func (r *reader) raw() ([]byte, error) {
+func (r *reader) raw(room *arena) ([]byte, error) {
 	var out []byte
 	for {
 		part, err := r.r.ReadSlice('\n')
 		if err == nil && out == nil {
-			return bytes.Clone(part), nil
+			return room.clone(part), nil
 		}
 		out = append(out, part...)
 		if !errors.Is(err, bufio.ErrBufferFull) {
@@ -166,7 +182,10 @@ func parseLine(raw []byte, l *line) (claimed digest, ok bool) {
 		return claimed, false
 	}
 	text := rest[:2*sha256.Size]
-	if _, err := hex.Decode(claimed[:], text); err != nil || claimed.String() != string(text) {
+	if !lowerHex(text) {
+		return claimed, false
+	}
+	if _, err := hex.Decode(claimed[:], text); err != nil {
 		return claimed, false
 	}
 	if rest, ok = bytes.CutPrefix(rest[2*sha256.Size:], []byte(lineKind)); !ok {
@@ -181,13 +200,23 @@ func parseLine(raw []byte, l *line) (claimed digest, ok bool) {
 		return claimed, false
 	}
 	n, err := strconv.ParseInt(string(number), 10, 64)
-	if err != nil || n < 1 || strconv.FormatInt(n, 10) != string(number) || places[string(kind)] == 0 {
+	k := kinds[string(kind)]
+	if err != nil || n < 1 || number[0] == '0' || number[0] == '+' || k.place == 0 {
 		return claimed, false
 	}
 	value, ok := bytes.CutSuffix(rest, []byte(lineEnd))
 	if !ok || len(value) == 0 {
 		return claimed, false
 	}
-	l.n, l.kind, l.value = n, string(kind), value
+	l.n, l.kind, l.value = n, k.name, value
 	return claimed, true
+}
+
+func lowerHex(text []byte) bool {
+	for _, c := range text {
+		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return true
 }

@@ -51,6 +51,7 @@ type Report struct {
 	Lines         int64     `json:"lines"`
 	Keys          int64     `json:"keys"`
 	Commands      int64     `json:"commands"`
+	Receipts      int64     `json:"receipts"`
 	Events        int64     `json:"events"`
 	Documents     int64     `json:"embeddedDocuments"`
 	Admissions    int64     `json:"admissionRecords"`
@@ -99,6 +100,6 @@ func (r *Report) WriteTo(w io.Writer) (int64, error) {
 			return n, err
 		}
 	}
-	return n, say("Group %s up to #%d: %d lines, %d keys, %d Commands, %d Events, %d embedded documents, %d Admission Records, %d Policy Log entries, %d evidence records in %d runs, %d signatures: %s",
-		r.GroupID, r.Head, r.Lines, r.Keys, r.Commands, r.Events, r.Documents, r.Admissions, r.PolicyEntries, r.Records, r.Runs, r.Signatures, verdict)
+	return n, say("Group %s up to #%d: %d lines, %d keys, %d Commands with %d receipts, %d Events, %d embedded documents, %d Admission Records, %d Policy Log entries, %d evidence records in %d runs, %d signatures: %s",
+		r.GroupID, r.Head, r.Lines, r.Keys, r.Commands, r.Receipts, r.Events, r.Documents, r.Admissions, r.PolicyEntries, r.Records, r.Runs, r.Signatures, verdict)
 }

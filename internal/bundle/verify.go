@@ -14,6 +14,7 @@ import (
 	"github.com/missionweave/server/internal/groups"
 	"github.com/missionweave/server/internal/protocol"
 	"github.com/missionweave/server/internal/protocol/strictjson"
+	"github.com/missionweave/server/internal/registry"
 	"github.com/missionweave/server/internal/trust"
 )
 
@@ -32,6 +33,7 @@ type Options struct {
 func Verify(ctx context.Context, r io.Reader, opt Options) (*Report, error) {
 	v := &verifier{
 		opt: opt, in: newReader(r), report: &Report{Problems: []Problem{}}, duties: map[string][]protocol.Actor{},
+		services: map[protocol.Actor]bool{}, acted: map[[16]byte]struct{}{},
 		state: groups.New(), actions: map[string]bool{}, pending: map[string]*trust.Verified{}, anchoredHere: map[string]bool{},
 		known: &evidence.Registry{
 			Leases: map[string][]evidence.LeaseWindow{}, Approvals: map[string]bool{}, RevocationEvents: map[string]int64{},
@@ -65,10 +67,13 @@ type verifier struct {
 	keyLines map[string]int64
 	ev       *trust.Evidence
 	duties   map[string][]protocol.Actor
+	services map[protocol.Actor]bool // with any duty that admits documents
 
 	state   *groups.State
 	stopped bool // the log could not be folded further
-	command *trust.Verified
+	command acting
+	// acted are the actions that were told, by the beginning of a hash.
+	acted map[[16]byte]struct{}
 	// pending are the last Event's documents that wait for their records, anchoredHere
 	// the hashes of those that have got them.
 	pending      map[string]*trust.Verified
@@ -118,8 +123,11 @@ func (v *verifier) accept(l *line) bool {
 	return true
 }
 
-func decode(l *line, dst any) error {
-	doc, err := strictjson.Parse(l.value)
+func decode(l *line, dst any) error { return decodeExactly(l.value, dst) }
+
+// decodeExactly takes only the one spelling that the value has.
+func decodeExactly(raw []byte, dst any) error {
+	doc, err := strictjson.Parse(raw)
 	if err != nil {
 		return err
 	}
@@ -127,7 +135,7 @@ func decode(l *line, dst any) error {
 		return err
 	}
 	again, err := strictjson.Marshal(dst)
-	if err == nil && string(again) != string(l.value) {
+	if err == nil && string(again) != string(raw) {
 		err = errors.New("has members or a spelling that do not belong there")
 	}
 	return err
@@ -139,7 +147,7 @@ func (v *verifier) preface() (*line, error) {
 	var services int64
 	v.keyLines = map[string]int64{}
 	for {
-		l, err := v.in.next()
+		l, err := v.in.next(&arena{})
 		if err != nil {
 			v.trust(services)
 			return nil, err
@@ -221,6 +229,13 @@ func (v *verifier) trust(services int64) {
 		v.report.add(Problem{Line: v.keyLines[fault.KeyID], Kind: kindKey, Subject: fault.KeyID, Problem: err.Error()})
 		v.bindings = slices.DeleteFunc(v.bindings, func(b trust.Binding) bool { return b.KeyID == fault.KeyID })
 	}
+	for role, list := range v.duties {
+		for _, p := range list {
+			if role != string(registry.RoleContextGenerator) {
+				v.services[p] = true
+			}
+		}
+	}
 	v.known.Keys = map[string]evidence.KeyStatus{}
 	for key := range v.ev.All() {
 		if v.hasRole(key.Principal(), "evidence") {
@@ -231,16 +246,6 @@ func (v *verifier) trust(services int64) {
 
 func (v *verifier) hasRole(p protocol.Actor, role string) bool {
 	return slices.Contains(v.duties[role], p)
-}
-
-// isService tells whether a Principal has any duty of the Organization's services.
-func (v *verifier) isService(p protocol.Actor) bool {
-	for role := range v.duties {
-		if role != "context-generator" && v.hasRole(p, role) {
-			return true
-		}
-	}
-	return false
 }
 
 // batchSize is how many lines a worker takes at once, batchBytes when it takes
@@ -254,7 +259,24 @@ const (
 type batch struct {
 	lines   []line
 	checked []checked
-	done    chan struct{}
+	done    chan struct{} // gets one value when the worker is done
+	arena   arena
+}
+
+func newBatch() *batch {
+	return &batch{
+		lines: make([]line, 0, batchSize), checked: make([]checked, 0, batchSize), done: make(chan struct{}, 1),
+		arena: arena{make([]byte, 0, batchBytes/4)},
+	}
+}
+
+// again empties a batch for other lines: nothing of the old ones is kept by whoever
+// looked at them.
+func (b *batch) again() *batch {
+	clear(b.lines)
+	clear(b.checked)
+	b.lines, b.checked, b.arena.buf = b.lines[:0], b.checked[:0], b.arena.buf[:0]
+	return b
 }
 
 // body checks everything after the preface: signatures on all cores, everything
@@ -266,17 +288,19 @@ func (v *verifier) body(ctx context.Context, first line) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	work, ordered := make(chan *batch, workers), make(chan *batch, 2*workers)
+	work, ordered, free := make(chan *batch, workers), make(chan *batch, 2*workers), make(chan *batch, 3*workers+2)
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
 	for range workers {
 		running.Go(func() {
+			own := &worker{verifier: v}
 			for b := range work {
+				b.checked = b.checked[:len(b.lines)]
 				for i := range b.lines {
-					b.checked[i] = v.check(&b.lines[i])
+					own.check(&b.lines[i], &b.checked[i])
 				}
-				close(b.done)
+				b.done <- struct{}{}
 			}
 		})
 	}
@@ -284,7 +308,7 @@ func (v *verifier) body(ctx context.Context, first line) error {
 	running.Go(func() {
 		defer close(ordered)
 		defer close(work)
-		readErr = v.read(ctx, first, work, ordered)
+		readErr = v.read(ctx, first, free, work, ordered)
 	})
 	for b := range ordered {
 		select {
@@ -294,6 +318,11 @@ func (v *verifier) body(ctx context.Context, first line) error {
 		}
 		for i := range b.lines {
 			v.follow(&b.lines[i], &b.checked[i])
+			v.recycle(&b.lines[i], &b.checked[i])
+		}
+		select {
+		case free <- b.again():
+		default:
 		}
 	}
 	if err := ctx.Err(); err != nil {
@@ -302,16 +331,34 @@ func (v *verifier) body(ctx context.Context, first line) error {
 	return readErr
 }
 
-func (v *verifier) read(ctx context.Context, l line, work, ordered chan<- *batch) error {
-	var err error
-	for err == nil {
-		b := &batch{done: make(chan struct{})}
-		for size := 0; err == nil && len(b.lines) < batchSize && size < batchBytes; {
-			b.lines = append(b.lines, l)
-			size += len(l.value)
-			l, err = v.in.next()
+// recycle takes the parsed document of a line that was followed. Its embedded
+// documents, which wait for their records, are told by their hashes, and what the
+// state holds are texts.
+func (v *verifier) recycle(l *line, c *checked) {
+	if c.verified != nil && (l.kind == kindEvent || l.kind == kindCommand) {
+		strictjson.Recycle(c.verified.Value)
+	}
+}
+
+func (v *verifier) read(ctx context.Context, first line, free <-chan *batch, work, ordered chan<- *batch) error {
+	pending := []line{first}
+	for {
+		var b *batch
+		select {
+		case b = <-free:
+		default:
+			b = newBatch()
 		}
-		b.checked = make([]checked, len(b.lines))
+		var err error
+		b.lines = append(b.lines, pending...)
+		pending = nil
+		for size := 0; err == nil && len(b.lines) < batchSize && size < batchBytes; {
+			var l line
+			if l, err = v.in.next(&b.arena); err == nil {
+				b.lines = append(b.lines, l)
+				size += len(l.value)
+			}
+		}
 		for _, to := range []chan<- *batch{ordered, work} {
 			select {
 			case to <- b:
@@ -319,14 +366,17 @@ func (v *verifier) read(ctx context.Context, l line, work, ordered chan<- *batch
 				return ctx.Err()
 			}
 		}
+		if err != nil {
+			return err
+		}
 	}
-	return err
 }
 
 // finish reports what is missing at the end.
 func (v *verifier) finish() {
 	end := &line{at: v.in.at}
 	v.leftover(end)
+	v.settle()
 	switch {
 	case v.report.Lines == 0:
 		v.problem(end, "", "the bundle is empty")

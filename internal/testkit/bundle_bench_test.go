@@ -22,9 +22,18 @@ import (
 	"github.com/missionweave/server/internal/testkit"
 )
 
-// longBundle is a file with the bundle of a Group of so many Events.
+// longBundle is a file with the bundle of a Group of so many Events. MW_BUNDLE_DIR
+// keeps it for the next run, because making 100,000 Events takes minutes.
 func longBundle(tb testing.TB, size int) string {
 	tb.Helper()
+	dir := os.Getenv("MW_BUNDLE_DIR")
+	if dir == "" {
+		dir = tb.TempDir()
+	}
+	name := filepath.Join(dir, "group-"+strconv.Itoa(size)+".mwbundle")
+	if _, err := os.Stat(name); err == nil {
+		return name
+	}
 	s := testkit.Start(tb, testkit.Policy(func(p *config.Policy) { noLimits(p); p.FreshnessPastSeconds = 900 }))
 	m := s.NewMission()
 	url := s.AuthorityURL + "/v1/commands:batch"
@@ -49,13 +58,15 @@ func longBundle(tb testing.TB, size int) string {
 			tb.Fatalf("batch: %d", res.StatusCode)
 		}
 	}
-	name := filepath.Join(tb.TempDir(), "group.mwbundle")
-	f, err := os.Create(name)
+	f, err := os.CreateTemp(dir, "making-*")
 	if err != nil {
 		tb.Fatal(err)
 	}
 	defer f.Close()
 	if err := m.Owner.ExportGroup(tb.Context(), m.GroupID, f); err != nil {
+		tb.Fatal(err)
+	}
+	if err := os.Rename(f.Name(), name); err != nil {
 		tb.Fatal(err)
 	}
 	return name

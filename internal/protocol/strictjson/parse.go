@@ -76,8 +76,28 @@ func ParseDepth(b []byte, maxDepth int) (*Document, error) {
 	// The scratch goes back to the pool; the Document gets copies of exact size.
 	d := &Document{given: b}
 	d.src, d.dec = string(b), string(p.dec)
+	if spare, ok := spares.Get().(*Document); ok && cap(spare.nodes) >= len(p.nodes) && cap(spare.order) >= len(p.order) {
+		d.nodes, d.order = append(spare.nodes[:0], p.nodes...), append(spare.order[:0], p.order...)
+		return d, nil
+	}
 	d.nodes, d.order = slices.Clone(p.nodes), slices.Clone(p.order)
 	return d, nil
+}
+
+// spares are Documents that nobody looks at any more, for their memory.
+var spares sync.Pool
+
+// Recycle gives the memory of v's Document to one that will be parsed. Whoever calls
+// it holds the only Values of the Document: every use of one panics from now on.
+// Texts that were taken from it stay as they are. It is for readers of very many
+// documents, for whom collecting them would cost more than reading them.
+func Recycle(v Value) {
+	if v.d == nil || v.d.nodes == nil || cap(v.d.nodes) > maxPooled {
+		return
+	}
+	spare := &Document{tree: tree[string]{nodes: v.d.nodes, order: v.d.order}}
+	v.d.nodes, v.d.order = nil, nil
+	spares.Put(spare)
 }
 
 // Root is the document's value.

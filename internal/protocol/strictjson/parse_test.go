@@ -431,3 +431,34 @@ func checkTree(t *testing.T, v strictjson.Value) {
 		}
 	}
 }
+
+func TestARecycledDocumentIsUsedNoMoreAndItsTextsStay(t *testing.T) {
+	for range 100 { // the pool may or may not keep what it is given
+		first, err := strictjson.Parse([]byte(`{"a":"one","b":["two","\u0041"]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		root := first.Root()
+		text, escaped := root.Member("a").Str(), ""
+		for _, item := range root.Member("b").Items() {
+			escaped = item.Str()
+		}
+		strictjson.Recycle(root)
+		strictjson.Recycle(root)
+		second, err := strictjson.Parse([]byte(`{"x":1}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, ok := second.Root().Member("x").Int(); text != "one" || escaped != "A" || !ok || n != 1 {
+			t.Fatalf("%q %q %d", text, escaped, n)
+		}
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Fatal("a recycled Document can still be read")
+				}
+			}()
+			root.Member("a")
+		}()
+	}
+}
