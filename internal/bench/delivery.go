@@ -81,8 +81,10 @@ type DeliveryReport struct {
 	CommandP50 float64 `json:"commandToAnswerP50Ms"`
 	Idle       int     `json:"idleSubscribers"`
 	IdleMemory float64 `json:"bytesPerIdleSubscriber"`
-	// IdleCPU is what this process and the database use more than without them.
-	IdleCPU float64 `json:"idleCpuShareOfOneCore"`
+	// IdleCPU and IdleDatabase are what this process and the database use more than
+	// without them.
+	IdleCPU      float64 `json:"idleCpuShareOfOneCore"`
+	IdleDatabase float64 `json:"idleDatabaseShareOfOneCore"`
 }
 
 // WriteTo prints the report.
@@ -113,7 +115,7 @@ func (r *DeliveryReport) WriteTo(w io.Writer) (int64, error) {
 		row("Command to subscriber, idle server", "p50 %.1f ms, p99 %.1f ms; to its own answer p50 %.1f ms", r.P50, r.P99, r.CommandP50)
 	}
 	if r.IdleMemory > 0 {
-		row(fmt.Sprintf("%d idle subscribers", r.Idle), "%.1f KiB each, %.2f %% of a core together", r.IdleMemory/1024, 100*r.IdleCPU)
+		row(fmt.Sprintf("%d idle subscribers", r.Idle), "%.1f KiB each; together %.2f %% of a core, and %.2f %% in the database", r.IdleMemory/1024, 100*r.IdleCPU, 100*r.IdleDatabase)
 	}
 	return 0, t.Flush()
 }
@@ -127,6 +129,8 @@ type delivery struct {
 	// those that it is given.
 	gateway, replica *gateway
 	children         *subscribers
+	part             string
+	posted           int // Messages, for their ids
 }
 
 // RunDelivery measures. progress hears what is done and may be nil.
@@ -169,28 +173,30 @@ func RunDelivery(ctx context.Context, options DeliveryOptions, progress func(str
 			continue
 		}
 		progress(part)
-		if err := d.profiled(part, func() error { return steps[part](ctx, r) }); err != nil {
+		d.part = part
+		if err := steps[part](ctx, r); err != nil {
 			return nil, fmt.Errorf("%s: %w", part, err)
 		}
 	}
 	return r, nil
 }
 
-// profiled writes a processor profile of a part when one is wanted.
-func (d *delivery) profiled(part string, run func() error) error {
+// profile begins a processor profile of a part when one is wanted; the function
+// that it returns ends it.
+func (d *delivery) profile() func() {
 	if d.options.Profile == "" {
-		return run()
+		return func() {}
 	}
-	f, err := os.Create(d.options.Profile + part + ".pprof")
-	if err != nil {
-		return err
+	f, err := os.Create(d.options.Profile + d.part + ".pprof")
+	if err == nil {
+		err = pprof.StartCPUProfile(f)
 	}
-	defer func() { _ = f.Close() }()
-	if err := pprof.StartCPUProfile(f); err != nil {
-		return err
+	return func() {
+		if err == nil {
+			pprof.StopCPUProfile()
+		}
+		_ = f.Close()
 	}
-	defer pprof.StopCPUProfile()
-	return run()
 }
 
 func (d *delivery) open(ctx context.Context) error {
@@ -268,7 +274,10 @@ func (d *delivery) end() error {
 // nobody may read Groups without a Membership.
 type nobody struct{}
 
-func (nobody) MayReadGroups(protocol.Actor) bool { return false }
+func (nobody) MayReadGroups(protocol.Actor) bool           { return false }
+func (nobody) MayOpenGates(protocol.Actor) bool            { return false }
+func (nobody) ExecutionRule(*protocol.WorkContract) string { return "" }
+func (nobody) GatedRisks() []string                        { return nil }
 
 // submit runs Commands from several clients and returns when all are accepted.
 func (d *delivery) submit(ctx context.Context, commands [][]byte, clients int) error {
@@ -344,7 +353,7 @@ func (d *delivery) probe(ctx context.Context, r *DeliveryReport) error {
 	}
 	var answered, arrived []time.Duration
 	for i := range d.options.Probes {
-		command, err := d.target.post(i)
+		command, err := d.post()
 		if err != nil {
 			return err
 		}
@@ -368,12 +377,27 @@ func quantile(of []time.Duration, q float64) float64 {
 	return float64(of[int(q*float64(len(of)-1))].Microseconds()) / 1000
 }
 
+// post signs a short Message: its Event is the smallest that Messages have.
+func (d *delivery) post() ([]byte, error) {
+	d.posted++
+	payload, err := strictjson.Marshal(map[string]any{
+		"messageId": fmt.Sprintf("urn:bench:m%d", d.posted), "content": []any{map[string]any{"type": "text", "text": "Done."}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return d.sign(d.coordinator, protocol.Command{
+		Kind: "message.post", GroupID: d.target.group, ConversationID: d.target.conversationID, SessionEpoch: d.epoch,
+		MembershipEpoch: 1, CoordinatorEpoch: 1, Payload: payload,
+	})
+}
+
 // posts signs Commands ahead of a measurement.
 func (d *delivery) posts(n int) ([][]byte, error) {
 	commands := make([][]byte, n)
 	for i := range commands {
 		var err error
-		if commands[i], err = d.target.post(i); err != nil {
+		if commands[i], err = d.post(); err != nil {
 			return nil, err
 		}
 	}
@@ -471,6 +495,7 @@ func (d *delivery) rated(write func() error) (rate Rate, frameBytes int, err err
 		return rate, 0, err
 	}
 	runtime.GC()
+	defer d.profile()()
 	used, began := selfCPU(), time.Now()
 	written := make(chan error, 1)
 	go func() { written <- write() }()
@@ -562,7 +587,7 @@ func bareWrite(conn net.Conn, frames [][]byte, batch int) {
 
 // idle measures what subscribers cost to which nothing happens.
 func (d *delivery) idle(ctx context.Context, r *DeliveryReport) error {
-	quiet, err := d.watch(ctx, d.options.Rest/2)
+	server, database, err := d.watch(ctx, d.options.Rest/2)
 	if err != nil {
 		return err
 	}
@@ -571,24 +596,31 @@ func (d *delivery) idle(ctx context.Context, r *DeliveryReport) error {
 		return err
 	}
 	r.IdleMemory = float64(memoryInUse()-before) / float64(d.options.Idle)
-	used, err := d.watch(ctx, d.options.Rest)
+	// What the database still does about the logins is not what idling costs.
+	if _, _, err := d.watch(ctx, d.options.Rest/2); err != nil {
+		return err
+	}
+	defer d.profile()()
+	withThem, database2, err := d.watch(ctx, d.options.Rest)
 	if err != nil {
 		return err
 	}
-	r.IdleCPU = max(0, used-quiet)
+	r.IdleCPU, r.IdleDatabase = max(0, withThem-server), max(0, database2-database)
 	_, err = d.children.ask(order{Do: "close"})
 	return err
 }
 
-// watch is the share of a core that server and database use in a while.
-func (d *delivery) watch(ctx context.Context, rest time.Duration) (float64, error) {
-	used, began := d.cpu(ctx), time.Now()
+// watch is the share of a core that the server and the database use in a while.
+func (d *delivery) watch(ctx context.Context, rest time.Duration) (server, database float64, err error) {
+	used, self, began := d.cpu(ctx), selfCPU(), time.Now()
 	select {
 	case <-time.After(rest):
 	case <-ctx.Done():
-		return 0, ctx.Err()
+		return 0, 0, ctx.Err()
 	}
-	return d.cpu(ctx).since(used).Seconds() / time.Since(began).Seconds(), nil
+	server = (selfCPU() - self).Seconds() / time.Since(began).Seconds()
+	both := d.cpu(ctx).since(used).Seconds() / time.Since(began).Seconds()
+	return server, max(0, both-server), nil
 }
 
 // memoryInUse is what the process holds in heap and stacks, in bytes.

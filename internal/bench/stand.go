@@ -62,7 +62,7 @@ func mint() string {
 func now() string { return lexical.FormatMicros(time.Now()) }
 
 func signer(actorType, name string) (trust.Signer, error) {
-	id := "urn:missionweave:bench:" + actorType + ":" + name
+	id := "urn:bench:" + actorType + ":" + name
 	seed := sha256.Sum256([]byte(id))
 	return trust.NewSigner(id+":key", protocol.Actor{Type: actorType, ID: id}, seed[:])
 }
@@ -231,7 +231,7 @@ func (s *stand) openSession(ctx context.Context) error {
 }
 
 func (s *stand) sign(k trust.Signer, c protocol.Command) ([]byte, error) {
-	c.ProtocolVersion, c.Actor, c.ActionID, c.CorrelationID, c.IssuedAt = protocol.Version, k.Principal, mint(), "urn:missionweave:bench:correlation", now()
+	c.ProtocolVersion, c.Actor, c.ActionID, c.CorrelationID, c.IssuedAt = protocol.Version, k.Principal, mint(), "urn:bench:c", now()
 	b, _, err := trust.SignDocument(protocol.KindCommand, &c, k)
 	return b, err
 }

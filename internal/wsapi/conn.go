@@ -41,6 +41,8 @@ type conn struct {
 	closing, told, left chan struct{}
 	// lastFrame is when the client was last heard of, in Unix nanoseconds.
 	lastFrame atomic.Int64
+	// beat is the wheel's.
+	beat beat
 
 	bearer    string
 	hasBearer bool
@@ -163,6 +165,8 @@ func (c *conn) process() {
 		return
 	}
 	defer c.server.Connections.remove(c)
+	c.server.wheel.add(c)
+	defer c.server.wheel.remove(c)
 	for {
 		select {
 		case b, ok := <-c.frames:
@@ -292,24 +296,14 @@ func (c *conn) refuse(refusal *protocol.Error) bool {
 	return c.out.answer(c.ctx, reply{frame: c.errorFrame(refusal)}) == nil
 }
 
-// write is the one goroutine that writes. It also looks after what depends on
-// time: PINGs, silence, and the end of the session.
+// write is the one goroutine that writes. What depends on time alone, it is woken
+// for.
 func (c *conn) write() {
 	told := sync.OnceFunc(func() { close(c.told) })
 	defer told()
-	lastPing := c.server.Now()
-	due := time.NewTimer(c.server.Timing.Ping)
-	defer due.Stop()
 	for {
 		if refusal := c.overdue(); refusal != nil {
 			c.end(refusal)
-		}
-		if now := c.server.Now(); now.Sub(lastPing) >= c.server.Timing.Ping {
-			lastPing = now
-			c.out.rest()
-			if c.identity().SessionEpoch > 0 {
-				c.out.notice(c.ping(""))
-			}
 		}
 		more, ended := c.flush(told)
 		switch {
@@ -318,12 +312,10 @@ func (c *conn) write() {
 		case more:
 			continue
 		}
-		due.Reset(c.nextDue(lastPing))
 		select {
 		case <-c.out.wake:
 		case <-c.ctx.Done():
 			return
-		case <-due.C:
 		}
 	}
 }
@@ -380,15 +372,12 @@ func (c *conn) part() {
 	}
 }
 
-// nextDue is when time alone makes something due.
-func (c *conn) nextDue(lastPing time.Time) time.Duration {
-	now := c.server.Now()
-	next := lastPing.Add(c.server.Timing.Ping).Sub(now)
-	if id := c.identity(); id.SessionEpoch > 0 {
-		next = min(next, id.ExpiresAt.Sub(now), time.Unix(0, c.lastFrame.Load()).Add(c.server.Timing.Idle).Sub(now))
-	}
-	return max(next, time.Millisecond)
-}
+// heard is when the client was last heard of.
+func (c *conn) heard() time.Time { return time.Unix(0, c.lastFrame.Load()) }
+
+func (c *conn) silent(now time.Time) bool { return now.Sub(c.heard()) > c.server.Timing.Idle }
+
+func (c *conn) expired(now time.Time) bool { return !now.Before(c.identity().ExpiresAt) }
 
 // overdue tells why the connection has to end now, nil as a rule.
 func (c *conn) overdue() *protocol.Error {
@@ -397,7 +386,7 @@ func (c *conn) overdue() *protocol.Error {
 		return nil
 	}
 	now := c.server.Now()
-	if silent := now.Sub(time.Unix(0, c.lastFrame.Load())); silent > c.server.Timing.Idle {
+	if c.silent(now) {
 		return protocol.NewError(protocol.CodeAuthRequired, "silent").AsFatal(4408)
 	}
 	if now.Before(id.ExpiresAt) {
@@ -411,19 +400,20 @@ func (c *conn) overdue() *protocol.Error {
 		c.mu.Lock()
 		c.id.ExpiresAt = current.ExpiresAt
 		c.mu.Unlock()
+		c.server.extended.Store(true)
 		return nil
 	}
 	return fatal(protocol.NewError(protocol.CodeAuthRequired, "expired"))
 }
 
 // ping is a ready-made PING frame; replyTo is empty in one of the server's own.
-func (c *conn) ping(replyTo string) []byte {
-	now := c.server.Now()
+func (s *Server) ping(replyTo string) []byte {
+	now := s.Now()
 	b, err := protocol.AppendFrame(nil, &protocol.Ping{
 		FrameID: mint(now), Nonce: nonce(), ReplyToNonce: replyTo, SentAt: lexical.FormatMicros(now),
 	})
 	if err != nil {
-		c.server.Log.Error("PING frame not encodable", "err", err)
+		s.Log.Error("PING frame not encodable", "err", err)
 	}
 	return text(b)
 }

@@ -173,6 +173,18 @@ func (cs *Connections) remove(c *conn) {
 	}
 }
 
+// of returns the connections of Agents.
+func (cs *Connections) of(epochs map[string]int64) (out []*conn) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	for agentID := range epochs {
+		for c := range cs.byAgent[agentToken(agentID)] {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
 func (cs *Connections) all() []*conn {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()

@@ -192,7 +192,7 @@ func (c *conn) pinged(f *protocol.Ping) bool {
 		return true
 	}
 	c.settle(c.ctx)
-	return c.out.answer(c.ctx, reply{frame: c.ping(f.Nonce)}) == nil
+	return c.out.answer(c.ctx, reply{frame: c.server.ping(f.Nonce)}) == nil
 }
 
 // present keeps what the Agent says of itself; it renews nothing.

@@ -76,7 +76,7 @@ type outbox struct {
 	control      []reply
 	controlBytes int
 	controlMoved chan struct{} // made when somebody waits
-	pong         []byte
+	pong, ping   []byte
 	lanes        []*lane
 	ready        []*lane
 	bytes        int
@@ -152,6 +152,15 @@ func (o *outbox) notice(frame []byte) {
 func (o *outbox) ponged(frame []byte) {
 	o.mu.Lock()
 	o.pong = frame
+	o.mu.Unlock()
+	o.signal()
+}
+
+// beat queues a PING of the server's. Like answers to pings, only the latest
+// waits.
+func (o *outbox) beat(frame []byte) {
+	o.mu.Lock()
+	o.ping = frame
 	o.mu.Unlock()
 	o.signal()
 }
@@ -277,9 +286,11 @@ func (b *batch) full() bool { return len(b.frames) >= batchFrames || b.bytes >= 
 func (o *outbox) take(b *batch) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.pong != nil {
-		b.add(o.pong)
-		o.pong = nil
+	for _, f := range []*[]byte{&o.pong, &o.ping} {
+		if *f != nil {
+			b.add(*f)
+			*f = nil
+		}
 	}
 	cut := o.final != nil && !o.flush
 	n := 0

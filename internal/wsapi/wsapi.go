@@ -21,6 +21,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -72,7 +73,7 @@ type Timing struct {
 	Ping, Idle time.Duration
 	// Watermark is the least pause between two watermarks of a Group, 1 s.
 	Watermark time.Duration
-	// Recheck is how often all sessions are compared with the database: by default
+	// Recheck is how often the database is asked which sessions changed: by default
 	// every 5 s, and every second without NATS.
 	Recheck time.Duration
 	// Pause is how long a Group's buffer stays full before the client is told,
@@ -114,6 +115,11 @@ type Server struct {
 	mu        sync.Mutex
 	strangers map[string]int // unauthenticated connections by peer
 
+	wheel wheel
+	// extended tells that a connection goes on with the expiry of a token that this
+	// process did not see: its key may end earlier.
+	extended atomic.Bool
+
 	followersMu sync.Mutex
 	followers   map[*subscription]struct{}
 }
@@ -140,6 +146,7 @@ func New(d Deps) *Server {
 		Deps: d, source: delivery.Source{Log: d.Hub, Views: d.Views}, draining: make(chan struct{}),
 		strangers: map[string]int{}, followers: map[*subscription]struct{}{},
 	}
+	s.wheel.init(s)
 	s.metrics = newMetrics(d.Metrics, s)
 	return s
 }
@@ -238,59 +245,6 @@ func (s *Server) begin() bool {
 		s.running.Add(1)
 		return true
 	}
-}
-
-// recheckChunk bounds one query of Run.
-const recheckChunk = 1000
-
-// Run closes connections whose session ended elsewhere: what NATS did not tell,
-// and keys and Agent Cards that have ended.
-func (s *Server) Run(ctx context.Context) error {
-	for {
-		wait := s.Timing.Recheck
-		if wait == 0 {
-			if wait = time.Second; s.Connections.connected() {
-				wait = 5 * time.Second
-			}
-		}
-		t := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			t.Stop()
-			return nil
-		case <-t.C:
-		}
-		all := s.Connections.all()
-		for len(all) > 0 {
-			n := min(len(all), recheckChunk)
-			if err := s.recheck(ctx, all[:n]); err != nil && !errors.Is(err, context.Canceled) {
-				s.Log.WarnContext(ctx, "sessions not compared with the database", "err", err)
-			}
-			all = all[n:]
-		}
-	}
-}
-
-// answerWithin is how long the database may take where a connection waits for it.
-const answerWithin = 10 * time.Second
-
-func (s *Server) recheck(ctx context.Context, conns []*conn) error {
-	ctx, cancel := context.WithTimeout(ctx, answerWithin)
-	defer cancel()
-	ids := make([]sessions.Identity, len(conns))
-	for i, c := range conns {
-		ids[i] = c.identity()
-	}
-	refusals, err := s.Sessions.Recheck(ctx, ids)
-	if err != nil {
-		return err //nolint:wrapcheck // logged
-	}
-	for i, refusal := range refusals {
-		if refusal != nil {
-			conns[i].end(fatal(refusal))
-		}
-	}
-	return nil
 }
 
 type metrics struct {
