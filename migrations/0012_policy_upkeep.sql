@@ -13,6 +13,9 @@ CREATE INDEX proposed_actions_by_action ON proposed_actions (action_id, proposed
 CREATE INDEX proposed_actions_unwritten ON proposed_actions (agent_id, group_id, arguments_digest, decided_at)
     WHERE state = 'allowed' AND NOT written;
 
+-- What one Principal was told, for that Principal.
+CREATE INDEX policy_decisions_principal ON policy_decisions (group_id, principal_type, principal_id, entry);
+
 -- A token is nothing any more a day after its expiry: no check asks for its row, the
 -- revocation list leaves it out, and the Policy Log has both its issue and its end.
 -- The row of an approval for one use stays for ever: it is what keeps the approval,
@@ -44,4 +47,4 @@ DROP TRIGGER token_revocations_kept ON token_revocations;
 CREATE TRIGGER token_revocations_kept BEFORE UPDATE OR DELETE ON token_revocations
     FOR EACH ROW EXECUTE FUNCTION mw_append_only();
 DROP FUNCTION mw_token_kept;
-DROP INDEX proposed_actions_unsettled, proposed_actions_by_request, proposed_actions_by_action, proposed_actions_unwritten;
+DROP INDEX policy_decisions_principal, proposed_actions_unsettled, proposed_actions_by_request, proposed_actions_by_action, proposed_actions_unwritten;

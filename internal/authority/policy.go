@@ -20,6 +20,9 @@ type Policy struct {
 	MissionCeiling  *protocol.Budget
 	OfflineGrace    time.Duration
 	FreshnessFuture time.Duration
+	// ExecutionRule names the rule of the Organization that asks for an approval
+	// before work under a contract starts, "" for none. nil asks for none.
+	ExecutionRule func(*protocol.WorkContract) string
 }
 
 // DefaultPolicy has the values of COMMANDS.md section 7.
@@ -66,6 +69,7 @@ func (p Policy) Organization(view *registry.View) *groups.Organization {
 		ContextGenerators: map[string]bool{}, EvidenceServices: map[string]bool{},
 		Services: map[string]groups.ServiceGrants{}, Limits: p.Limits, GroupLimits: p.GroupLimits, Leases: p.Leases, MissionCeiling: p.MissionCeiling,
 		Profiles: map[string]map[int64]bool{}, OfflineGrace: p.OfflineGrace, FreshnessFuture: p.FreshnessFuture,
+		ExecutionPolicyRule: p.ExecutionRule,
 	}
 	for _, generator := range view.Services(registry.RoleContextGenerator) {
 		org.ContextGenerators[generator.ID] = true

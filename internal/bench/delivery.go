@@ -85,6 +85,8 @@ type DeliveryReport struct {
 	// without them.
 	IdleCPU      float64 `json:"idleCpuShareOfOneCore"`
 	IdleDatabase float64 `json:"idleDatabaseShareOfOneCore"`
+	RestCPU      float64 `json:"restCpuShareOfOneCore"`
+	RestDatabase float64 `json:"restDatabaseShareOfOneCore"`
 }
 
 // WriteTo prints the report.
@@ -115,7 +117,8 @@ func (r *DeliveryReport) WriteTo(w io.Writer) (int64, error) {
 		row("Command to subscriber, idle server", "p50 %.1f ms, p99 %.1f ms; to its own answer p50 %.1f ms", r.P50, r.P99, r.CommandP50)
 	}
 	if r.IdleMemory > 0 {
-		row(fmt.Sprintf("%d idle subscribers", r.Idle), "%.1f KiB each; together %.2f %% of a core, and %.2f %% in the database", r.IdleMemory/1024, 100*r.IdleCPU, 100*r.IdleDatabase)
+		row(fmt.Sprintf("%d idle subscribers", r.Idle), "%.1f KiB each; together %.2f %% of a core, and %.2f %% in the database (without them %.2f and %.2f)",
+			r.IdleMemory/1024, 100*r.IdleCPU, 100*r.IdleDatabase, 100*r.RestCPU, 100*r.RestDatabase)
 	}
 	return 0, t.Flush()
 }
@@ -587,6 +590,11 @@ func bareWrite(conn net.Conn, frames [][]byte, batch int) {
 
 // idle measures what subscribers cost to which nothing happens.
 func (d *delivery) idle(ctx context.Context, r *DeliveryReport) error {
+	// What is still done about the admissions, and later about the logins, is not
+	// what idling costs.
+	if _, _, err := d.watch(ctx, d.options.Rest/2); err != nil {
+		return err
+	}
 	server, database, err := d.watch(ctx, d.options.Rest/2)
 	if err != nil {
 		return err
@@ -596,15 +604,15 @@ func (d *delivery) idle(ctx context.Context, r *DeliveryReport) error {
 		return err
 	}
 	r.IdleMemory = float64(memoryInUse()-before) / float64(d.options.Idle)
-	// What the database still does about the logins is not what idling costs.
 	if _, _, err := d.watch(ctx, d.options.Rest/2); err != nil {
 		return err
 	}
-	defer d.profile()()
+	stop := d.profile()
 	withThem, database2, err := d.watch(ctx, d.options.Rest)
-	if err != nil {
+	if stop(); err != nil {
 		return err
 	}
+	r.RestCPU, r.RestDatabase = server, database
 	r.IdleCPU, r.IdleDatabase = max(0, withThem-server), max(0, database2-database)
 	_, err = d.children.ask(order{Do: "close"})
 	return err

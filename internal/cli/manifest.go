@@ -19,14 +19,14 @@ func newManifestCommand(app *App) *cobra.Command {
 		Short: "Check, compile, compare and try World Manifests",
 		Long: `Manifest works on World Manifests without a server: files in the layout
 worldmanifest/1, or in the scenario layout through an importer that reports what it
-could not carry over.`,
+could not carry over. Only trace asks a server, for what it decided.`,
 		Args: cobra.NoArgs,
 		RunE: needsSubcommand,
 	}
 	cmd.AddCommand(
 		newManifestCheckCommand(app), newManifestCompileCommand(app), newManifestResolveCommand(app),
 		newManifestDiffCommand(app), newManifestSimulateCommand(app), newManifestCoverageCommand(app),
-		newManifestTestCommand(app),
+		newManifestTestCommand(app), newManifestTraceCommand(app),
 	)
 	return cmd
 }

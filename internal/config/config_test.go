@@ -20,7 +20,7 @@ func TestDefaultPolicyIsTheOneOfTheCommandProfile(t *testing.T) {
 		SessionLifeSeconds: 900, FreshnessPastSeconds: 300, FreshnessFutureSeconds: 30, SweepIntervalMs: 1000,
 		ExecutionLeaseMaxSeconds: 3600, CapabilityTokenMaxSeconds: 900, MessageRatePerMinute: 120, ProposalRatePerMinute: 30,
 		DelegationDepth: 3, QueuedWorkItems: 100, ActiveWorkItems: 4, CommandsPerSecondPerConnection: 50, HellosPerMinute: 12,
-		MaxBodyBytes: 1048576, ArchiveTrim: false, MaxGraceSeconds: 900,
+		MaxBodyBytes: 1048576, ArchiveTrim: false, MaxGraceSeconds: 900, ExecutionApprovalFrom: "never",
 	}
 	if diff := cmp.Diff(want, config.DefaultPolicy()); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
@@ -41,8 +41,8 @@ func TestPolicyJSONHasTheNamesOfTheSettings(t *testing.T) {
 	for _, f := range config.New().Fields() {
 		fields[f.Name] = true
 	}
-	if len(members) != 16 {
-		t.Errorf("the policy has %d members, want 16", len(members))
+	if len(members) != 17 {
+		t.Errorf("the policy has %d members, want 17", len(members))
 	}
 	for name := range members {
 		if !fields[name] {

@@ -32,6 +32,9 @@ type Policy struct {
 	MaxBodyBytes                   int64 `json:"maxBodyBytes"`                   // 8.12
 	ArchiveTrim                    bool  `json:"archiveTrim"`                    // 8.11
 	MaxGraceSeconds                int64 `json:"maxGraceSeconds"`                // 7.7
+	// ExecutionApprovalFrom is the least side-effect risk whose start needs an
+	// approval because the Organization says so; "never" asks for none (7.4).
+	ExecutionApprovalFrom string `json:"executionApprovalFrom"`
 }
 
 // Durations of the policy, for callers that compute with time.
@@ -135,6 +138,7 @@ func (s *Settings) policyFields() []Field {
 		number("maxBodyBytes", &p.MaxBodyBytes, 1<<20, 1<<10, 64<<20, "bytes", "largest request body and WebSocket frame"),
 		toggle("archiveTrim", &p.ArchiveTrim, false, "move the Events of archived Groups out of the online log into the archive"),
 		number("maxGraceSeconds", &p.MaxGraceSeconds, 900, 1, 900, "s", "longest offline grace of a Worker"),
+		choice("executionApprovalFrom", &p.ExecutionApprovalFrom, "never", []string{"never", "external", "reversible", "none"}, "least side-effect risk of work whose start needs an approval of a human or a policy service, whatever its contract says"),
 	}
 }
 

@@ -48,6 +48,9 @@ type Gate struct {
 // Required reports that somebody must agree.
 func (g Gate) Required() bool { return g.Kind != gateNone }
 
+// OpensByService reports a gate that a service may open.
+func (g Gate) OpensByService() bool { return g.Kind == gatePolicy }
+
 // GateOf says what a contract and policy demand. Only what asks for a human
 // keeps a service from opening it.
 func (s *State) GateOf(c *protocol.WorkContract, org *Organization) Gate {

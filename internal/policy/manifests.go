@@ -302,63 +302,6 @@ func (s *Service) Diff(ctx context.Context, from, to string) (*manifest.Diff, er
 	return manifest.Compare(pair[0], pair[1]), nil
 }
 
-// simulated bounds the decisions of one simulation.
-const simulated = 10_000
-
-// Simulate decides the recorded actions of a Group again under a version. The
-// caller is a policy service, or a human with approval.execution in the Group.
-func (s *Service) Simulate(ctx context.Context, who protocol.Actor, version, groupID string) (*manifest.Simulation, error) {
-	ok, err := s.keeper(ctx, who)
-	if err != nil {
-		return nil, err
-	}
-	if ok {
-		if _, err := s.enter(ctx, who, groupID); err != nil {
-			return nil, err
-		}
-	} else {
-		now, err := s.now(ctx, s.cfg.Pool)
-		if err != nil {
-			return nil, err
-		}
-		if who.Type != protocol.ActorHuman {
-			if _, err := s.enter(ctx, who, groupID); err != nil {
-				return nil, err
-			}
-			return nil, forbidden("policy")
-		}
-		if err := s.approver(ctx, who, groupID, now); err != nil {
-			return nil, err
-		}
-	}
-	m, err := s.load(ctx, s.cfg.Pool, version)
-	if errors.Is(err, errNoVersion) {
-		return nil, httpkit.NotFound()
-	}
-	if err != nil {
-		return nil, err
-	}
-	var trace []manifest.Entry
-	for after := int64(0); len(trace) < simulated; {
-		page, err := policylog.Read(ctx, s.cfg.Pool, policylog.Filter{GroupID: groupID, Category: policylog.Action, After: after, Limit: 1000})
-		if err != nil {
-			return nil, err
-		}
-		for i := range page {
-			after = page[i].Entry
-			var e manifest.Entry
-			if err := strictjson.Raw(page[i].Input).Decode(&e); err == nil && e.Decision != "" {
-				trace = append(trace, e)
-			}
-		}
-		if len(page) < 1000 {
-			break
-		}
-	}
-	out := m.Simulate(trace)
-	return &out, nil
-}
-
 // code is the code of a refusal, "" for another error.
 func code(err error) protocol.Code {
 	var perr *protocol.Error

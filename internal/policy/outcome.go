@@ -31,6 +31,9 @@ type Outcome struct {
 	PostStateDigest     string         `json:"postStateDigest,omitempty"`
 }
 
+// outcomeReported is the Policy Log's word for what was executed of an action.
+const outcomeReported = "reported"
+
 // Reported answers an outcome.
 type Reported struct {
 	EvidenceRecordID string `json:"evidenceRecordId"`
@@ -97,7 +100,7 @@ func (s *Service) Report(ctx context.Context, who sessions.Identity, actionID st
 			return err
 		}
 		return policylog.Append(ctx, tx, policylog.Decision{
-			ID: s.cfg.Mint(), At: now, Category: policylog.Action, Outcome: "reported", Reason: o.Result, RuleIDs: []string{out.ArgumentDrift},
+			ID: s.cfg.Mint(), At: now, Category: policylog.Action, Outcome: outcomeReported, Reason: o.Result, RuleIDs: []string{out.ArgumentDrift},
 			ManifestVersion: x.manifestVersion, Principal: who.Principal, GroupID: x.groupID, WorkItemID: x.workItemID, SubjectID: x.actionID,
 			Input: content, Result: marshal(out),
 		})

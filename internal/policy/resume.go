@@ -156,4 +156,3 @@ func (s *Service) useIsOver(ctx context.Context, x *row) (bool, error) {
 	w, l := leaseAt(g.State, x.workItemID, x.leaseID)
 	return l == nil || !insideLease(l, now) || w.Owner == nil || w.Owner.AgentID != x.agentID, nil
 }
-

@@ -16,6 +16,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -36,6 +38,9 @@ const (
 	Memory     = "memory"
 	Key        = "key"
 )
+
+// Categories are all of them.
+var Categories = []string{Token, Gate, Action, Manifest, Budget, Escalation, Input, Memory, Key}
 
 // Decision is one entry. ID, At, Category, Outcome, Principal and Input are
 // required; the rest is what there is.
@@ -132,23 +137,66 @@ type Entry struct {
 // Filter selects entries; empty members select all.
 type Filter struct {
 	GroupID, Category, SubjectID string
+	// NoGroup selects entries about no Group.
+	NoGroup bool
+	// Principal selects the requests of one Principal.
+	Principal protocol.Actor
+	// Since selects entries that were decided at it or later.
+	Since time.Time
 	// After is the place of the last entry seen, Limit bounds the answer.
 	After int64
 	Limit int
+}
+
+// MaxRead bounds the entries of one Read.
+const MaxRead = 1000
+
+// where says the filter. Members that are empty are left out, so that each query is
+// planned for what it asks.
+func (f *Filter) where() (sql string, args []any) {
+	var b strings.Builder
+	args = append(args, f.After)
+	b.WriteString("entry > $1")
+	and := func(condition string, values ...any) {
+		b.WriteString(" AND ")
+		for _, v := range values {
+			args = append(args, v)
+			condition = strings.Replace(condition, "?", "$"+strconv.Itoa(len(args)), 1)
+		}
+		b.WriteString(condition)
+	}
+	if f.NoGroup {
+		and("group_id IS NULL")
+	}
+	if f.GroupID != "" {
+		and("group_id = ?", f.GroupID)
+	}
+	if f.Category != "" {
+		and("category = ?", f.Category)
+	}
+	if f.SubjectID != "" {
+		and("subject_id = ?", f.SubjectID)
+	}
+	if f.Principal.ID != "" {
+		and("principal_type = ? AND principal_id = ?", f.Principal.Type, f.Principal.ID)
+	}
+	if !f.Since.IsZero() {
+		and("decided_at >= ?", f.Since)
+	}
+	args = append(args, min(max(f.Limit, 1), MaxRead))
+	return b.String() + " ORDER BY entry LIMIT $" + strconv.Itoa(len(args)), args
 }
 
 // Read returns entries in the order of the log. An entry whose transaction was
 // longer than that of a later one may appear before the reader's mark: whoever
 // follows the log reads again from a mark that lies a transaction's length back.
 func Read(ctx context.Context, q Querier, f Filter) ([]Entry, error) {
-	limit := min(max(f.Limit, 1), 1000)
+	where, args := f.where()
 	rows, err := q.Query(ctx, `
 		SELECT entry, decision_id, decided_at, category, outcome, coalesce(code, ''), coalesce(reason, ''), rule_ids,
 			coalesce(manifest_version, ''), principal_type, principal_id, coalesce(group_id, ''),
 			coalesce(work_item_id, ''), coalesce(subject_id, ''), input, result
-		FROM policy_decisions
-		WHERE entry > $1 AND ($2 = '' OR group_id = $2) AND ($3 = '' OR category = $3) AND ($4 = '' OR subject_id = $4)
-		ORDER BY entry LIMIT $5`, f.After, f.GroupID, f.Category, f.SubjectID, limit)
+		FROM policy_decisions WHERE `+where, args...)
 	if err != nil {
 		return nil, fmt.Errorf("policylog: read: %w", err)
 	}

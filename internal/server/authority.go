@@ -195,7 +195,7 @@ func (a *Authority) openTransports(hub *events.Hub) error {
 	if err != nil {
 		return fmt.Errorf("server: %w", err)
 	}
-	read := views.New(a.pool, readers{a.directory})
+	read := views.New(a.pool, readers{a.directory, a.Settings.Policy.ExecutionApprovalFrom})
 	present := presence.New(a.pool, a.Log)
 	connections.SharePresence(present)
 	a.add("presence", present.Run)

@@ -126,7 +126,7 @@ func (z *Authz) openEvidence() error {
 		}
 		return ring.Signer(ctx, q, view, now)
 	})
-	read := views.New(z.pool, readers{z.directory})
+	read := views.New(z.pool, readers{z.directory, z.Settings.Policy.ExecutionApprovalFrom})
 	z.router.Add(aeploghttp.Routes(aeploghttp.Options{
 		Reader:   aeplog.NewReader(z.pool, read),
 		Verifier: aeplog.NewVerifier(z.pool, read, z.directory, z.versions),
@@ -145,7 +145,7 @@ func (z *Authz) openPolicy() error {
 	}
 	p := z.Settings.Policy
 	service := policyruntime.New(policyruntime.Config{
-		Pool: z.pool, Store: z.store, Directory: z.directory, Views: views.New(z.pool, readers{z.directory}),
+		Pool: z.pool, Store: z.store, Directory: z.directory, Views: views.New(z.pool, readers{z.directory, z.Settings.Policy.ExecutionApprovalFrom}),
 		Tokens: z.tokens, Evidence: z.evidence, Mint: mint, Log: z.Log,
 		Submit: func(ctx context.Context, command []byte) ([]byte, bool, *protocol.Error) {
 			return authority.Submit(ctx, command, "authz")

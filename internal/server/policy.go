@@ -3,6 +3,7 @@ package server
 import (
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/missionweave/server/internal/authority"
@@ -26,11 +27,66 @@ func policy(p config.Policy) authority.Policy {
 	out.Leases.Execution.Max = min(out.Leases.Execution.Max, int64(p.ExecutionLeaseMax()/time.Second))
 	out.OfflineGrace = p.MaxGrace()
 	out.FreshnessFuture = p.FreshnessFuture()
+	out.ExecutionRule = executionRule(p.ExecutionApprovalFrom)
 	return out
 }
 
-// readers is which services may read every Group: those that may archive one.
-type readers struct{ directory *registry.Directory }
+// ruleExecution begins the ids of the rules that ask for an approval before work of
+// a side-effect risk starts.
+const ruleExecution = "urn:missionweave:policy:execution-approval-from:"
+
+// risks are the side-effect risks for which a contract need not ask for an approval
+// itself, the least first.
+var risks = []string{"none", "reversible", "external"}
+
+// executionRule is the rule behind the setting executionApprovalFrom: work of this
+// risk or a greater one starts with an approval only.
+func executionRule(from string) func(*protocol.WorkContract) string {
+	gated := gatedRisks(from)
+	if len(gated) == 0 {
+		return nil
+	}
+	return func(c *protocol.WorkContract) string {
+		// What is not listed is riskier still.
+		if i := slices.Index(risks, c.SideEffectRisk); i >= 0 && !slices.Contains(gated, c.SideEffectRisk) {
+			return ""
+		}
+		return ruleExecution + from
+	}
+}
+
+func gatedRisks(from string) []string {
+	if i := slices.Index(risks, from); i >= 0 {
+		return risks[i:]
+	}
+	return nil
+}
+
+// readers is what the Organization says about reading: which services may read
+// every Group, those that may archive one, and who opens which gates.
+type readers struct {
+	directory *registry.Directory
+	gates     string // the setting executionApprovalFrom
+}
+
+// ExecutionRule implements views.Policy.
+func (r readers) ExecutionRule(c *protocol.WorkContract) string {
+	if rule := executionRule(r.gates); rule != nil {
+		return rule(c)
+	}
+	return ""
+}
+
+// GatedRisks implements views.Policy.
+func (r readers) GatedRisks() []string { return gatedRisks(r.gates) }
+
+// MayOpenGates implements views.Policy. It fails closed.
+func (r readers) MayOpenGates(service protocol.Actor) bool {
+	ctx, cancel := shortly()
+	defer cancel()
+	view, err := r.directory.View(ctx)
+	return err == nil && view.HasRole(service, registry.RolePolicy)
+}
 
 // MayReadGroups implements views.Policy. It fails closed.
 func (r readers) MayReadGroups(service protocol.Actor) bool {

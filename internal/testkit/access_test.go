@@ -87,6 +87,7 @@ var outsider = map[string]string{
 	"GET /v1/actions/{actionId}":              absent,
 	"POST /v1/actions/{actionId}/outcome":     forbidden,
 	"POST /v1/action-modes":                   forbidden,
+	"GET /v1/policy-decisions":                hidden,
 }
 
 // public are the routes without a credential: their bodies prove themselves, or
@@ -97,7 +98,7 @@ var public = []string{
 }
 
 // ofGroup are the patterns whose Group is a query parameter.
-var ofGroup = regexp.MustCompile(`artifacts/\{|memory/\{|^/v1/(actions|evidence)$`)
+var ofGroup = regexp.MustCompile(`artifacts/\{|memory/\{|^/v1/(actions|evidence|policy-decisions)$`)
 
 var parameter = regexp.MustCompile(`\{(\w+)\}`)
 

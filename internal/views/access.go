@@ -20,10 +20,17 @@ import (
 	"github.com/missionweave/server/internal/protocol"
 )
 
-// Policy says which Groups a service Principal may read; services have no
-// Memberships.
+// Policy is what the Organization says about readers: services have no Memberships.
 type Policy interface {
 	MayReadGroups(service protocol.Actor) bool
+	// MayOpenGates tells whether a service may agree to starts for which nobody has
+	// to be human.
+	MayOpenGates(service protocol.Actor) bool
+	// ExecutionRule names the Organization's rule that asks for an approval before
+	// work under a contract starts, "" for none. It asks for none where the risk is
+	// none of GatedRisks and the contract leaves it to the Organization.
+	ExecutionRule(c *protocol.WorkContract) string
+	GatedRisks() []string
 }
 
 // Views reads projections.

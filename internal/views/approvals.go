@@ -132,14 +132,17 @@ type waitingRow struct {
 	expires        *string  // of the Ownership Lease
 }
 
-// sqlWaiting finds candidates for the reader $1 $2. A WorkItem may still turn
-// out to have its approval: the gate is looked at afterwards.
+// sqlWaiting finds candidates for the reader $1 $2, who is a service that opens gates
+// if $7: of every Group, where the contract or the risks $8 ask for no human. A
+// WorkItem may still turn out to have its approval: the gate is looked at afterwards.
 const sqlWaiting = `
 WITH deciding AS (
-	SELECT b.tree_id, b.group_id, m.document AS mission, m.state
+	SELECT b.tree_id, b.group_id, m.document AS mission, false AS service
 	FROM memberships b JOIN missions m ON m.tree_id = b.tree_id AND m.group_id = b.group_id
 	WHERE b.member_type = $1 AND b.member_id = $2 AND b.state = 'active' AND $1 = 'human' AND m.state = 'active'
 		AND jsonb_exists(convert_from(b.document, 'UTF8')::jsonb -> 'scopes', 'approval.execution')
+UNION ALL
+	SELECT m.tree_id, m.group_id, m.document, true FROM missions m WHERE $7 AND m.state = 'active'
 ), waiting AS (
 	SELECT m.group_id, 'mission' AS type, m.mission_id AS id, m.tree_id, m.document AS mission,
 		NULL::bytea AS item, NULL::bytea AS subject, NULL::bytea[] AS requests, NULL::text AS expires
@@ -158,12 +161,14 @@ UNION ALL
 		(SELECT convert_from(l.document, 'UTF8')::jsonb ->> 'expiresAt' FROM leases l WHERE l.tree_id = w.tree_id
 			AND l.group_id = w.group_id AND l.work_item_id = w.work_item_id AND l.type = 'ownership' AND l.state = 'active')
 	FROM deciding d JOIN work_items w ON w.tree_id = d.tree_id AND w.group_id = d.group_id
-	WHERE w.state = 'queued'
+	WHERE w.state = 'queued' AND (NOT d.service
+		OR convert_from(w.document, 'UTF8')::jsonb #>> '{contract,executionApproval}' = 'policy_required'
+		OR convert_from(w.document, 'UTF8')::jsonb #>> '{contract,sideEffectRisk}' = ANY($8))
 UNION ALL
 	SELECT a.group_id, 'action', a.id, a.tree_id, d.mission, w.document, a.document, NULL, NULL
 	FROM deciding d JOIN group_documents a ON a.tree_id = d.tree_id AND a.group_id = d.group_id AND a.type = 'action_approval'
 	JOIN work_items w ON w.tree_id = a.tree_id AND w.group_id = a.group_id AND w.work_item_id = a.work_item_id
-	WHERE a.status = 'pending' AND a.expires_at > clock_timestamp()
+	WHERE NOT d.service AND a.status = 'pending' AND a.expires_at > clock_timestamp()
 )
 SELECT group_id, type, id, tree_id, mission, item, subject, requests, expires FROM waiting
 WHERE (group_id, type, id) > ($3 COLLATE "C", $4 COLLATE "C", $5 COLLATE "C")
@@ -210,7 +215,8 @@ func (v *Views) Approvals(ctx context.Context, reader protocol.Actor, p httpkit.
 }
 
 func (v *Views) waitingRows(ctx context.Context, reader protocol.Actor, after []string, limit int) ([]waitingRow, error) {
-	rows, err := v.pool.Query(ctx, sqlWaiting, reader.Type, reader.ID, after[0], after[1], after[2], limit)
+	opens := reader.Type == protocol.ActorService && v.policy.MayOpenGates(reader)
+	rows, err := v.pool.Query(ctx, sqlWaiting, reader.Type, reader.ID, after[0], after[1], after[2], limit, opens, v.policy.GatedRisks())
 	if err != nil {
 		return nil, fmt.Errorf("views: approvals: %w", err)
 	}
@@ -348,6 +354,9 @@ func (w *waitingReader) work(ctx context.Context, reader protocol.Actor, r *wait
 		return false, err
 	}
 	gate := s.GateOf(&doc.Contract, c.org)
+	if reader.Type == protocol.ActorService && !gate.OpensByService() {
+		return false, nil
+	}
 	out.Why = Why{RuleID: gate.RuleID}
 	if gate.Required() {
 		out.Why.Gate = gate.Kind

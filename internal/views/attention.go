@@ -10,7 +10,8 @@ import (
 // Attention lists what is stuck, over all Groups of Missions that have not
 // ended, as the clock says now, whether or not a timer has recorded it:
 //
-//	lease_expired     a Coordinator lease that lapsed, or owned work whose lease did
+//	lease_expired     a Coordinator lease that lapsed, owned work whose lease did, or
+//	                  work that its owner had to start by now and has not (start_by)
 //	deadline_missed   a Mission or an unfinished WorkItem past its deadline
 //	budget_exhausted  an account with a used up dimension
 //	work_stuck        owned work without a live owner, offered work without an open
@@ -67,6 +68,13 @@ FROM (
 UNION ALL
 	SELECT group_id, 'lease_expired', work_item_id, mission_id, work_item_id, state, lease_type, owner_id, lapsed_at
 	FROM held WHERE owner_live AND lapsed_at <= clock_timestamp()
+UNION ALL
+	SELECT h.group_id, 'lease_expired', h.work_item_id, h.mission_id, h.work_item_id, h.state, 'start_by', h.owner_id, o.start_by
+	FROM held h CROSS JOIN LATERAL (SELECT (convert_from(l.document, 'UTF8')::jsonb ->> 'startBy')::timestamptz AS start_by FROM leases l
+		WHERE l.tree_id = h.tree_id AND l.group_id = h.group_id AND l.work_item_id = h.work_item_id AND l.type = 'ownership' AND l.state = 'active') o
+	WHERE h.state = 'queued' AND h.owner_live AND h.lapsed_at > clock_timestamp() AND o.start_by <= clock_timestamp()
+		AND NOT EXISTS (SELECT FROM leases e WHERE e.tree_id = h.tree_id AND e.group_id = h.group_id AND e.work_item_id = h.work_item_id
+			AND e.type = 'execution' AND (convert_from(e.document, 'UTF8')::jsonb ->> 'ownershipEpoch')::bigint = h.ownership_epoch)
 UNION ALL
 	SELECT group_id, 'work_stuck', work_item_id, mission_id, work_item_id, state, 'owner_gone', owner_id, updated_at
 	FROM held WHERE NOT owner_live

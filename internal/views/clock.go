@@ -37,7 +37,7 @@ type clock struct {
 }
 
 func (v *Views) clock(ctx context.Context, a *Access) (*clock, error) {
-	c := &clock{v: v, a: a, org: &groups.Organization{}, states: map[string]*groups.State{}}
+	c := &clock{v: v, a: a, org: &groups.Organization{ExecutionPolicyRule: v.policy.ExecutionRule}, states: map[string]*groups.State{}}
 	err := v.pool.QueryRow(ctx, `SELECT clock_timestamp(), EXISTS (SELECT FROM budget_accounts b
 			WHERE b.tree_id = $1 AND b.exhausted AND b.group_id IN (`+sqlLineage+`))`, a.TreeID, a.GroupID).Scan(&c.now, &c.exhausted)
 	if err != nil {

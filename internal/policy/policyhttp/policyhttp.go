@@ -54,7 +54,12 @@ var (
 	)
 	shapeWithdrawal = signedwrite.Shape(shape.Req("reason", shape.Text(1000)))
 	shapeDiff       = shape.Object(shape.Opt("from", shapeName), shape.Req("to", shapeName))
-	shapeSimulate   = shape.Object(shape.Opt("version", shapeName), shape.Req("groupId", protocol.ShapeID))
+	shapeSimulate   = shape.Object(
+		shape.Opt("version", shapeName),
+		shape.Req("groupId", protocol.ShapeID),
+		shape.Opt("limit", shape.Int(1, policy.MaxSimulated)),
+		shape.Opt("after", shapeName),
+	)
 
 	shapeInput = shape.Object(
 		shape.Req("groupId", protocol.ShapeID),
@@ -149,6 +154,7 @@ func Routes(o Options) []httpkit.Route {
 		{Method: get, Pattern: "/v1/actions/{actionId}", Handler: a.getAction, Query: []string{"agentId"}},
 		{Method: post, Pattern: "/v1/actions/{actionId}/outcome", Handler: a.postOutcome},
 		{Method: post, Pattern: "/v1/action-modes", Handler: a.postMode},
+		{Method: get, Pattern: "/v1/policy-decisions", Handler: a.listDecisions, Query: []string{"groupId", "category", "subjectId", "limit", "after"}},
 	}
 }
 
@@ -302,27 +308,6 @@ func (a *api) diff(c *httpkit.Call, from string) error {
 		return err
 	}
 	return c.SendValue(http.StatusOK, d)
-}
-
-func (a *api) simulate(c *httpkit.Call, version string) error {
-	doc, err := c.JSON(shapeSimulate)
-	if err != nil {
-		return err
-	}
-	if stated := doc.Root().Member("version"); stated.Exists() {
-		if version != "" && stated.Str() != version {
-			return httpkit.SchemaError("/version", "const")
-		}
-		version = stated.Str()
-	}
-	if version == "" {
-		return httpkit.SchemaError("/version", "required")
-	}
-	s, err := a.Simulate(c.R.Context(), c.Caller.Principal, version, doc.Root().Member("groupId").Str())
-	if err != nil {
-		return err
-	}
-	return c.SendValue(http.StatusOK, s)
 }
 
 // decode reads a body of a shape into dst.
