@@ -41,6 +41,7 @@ type conn struct {
 	closing, told, left chan struct{}
 	// lastFrame is when the client was last heard of, in Unix nanoseconds.
 	lastFrame atomic.Int64
+	loggedIn  atomic.Bool
 	// beat is the wheel's.
 	beat beat
 
@@ -70,6 +71,7 @@ func newConn(s *Server, w *wire, peer, base string) *conn {
 		frames: make(chan []byte, inboundFrames), closing: make(chan struct{}), told: make(chan struct{}),
 		left: make(chan struct{}), own: newRecentActions(), subs: map[string]*subscription{},
 	}
+	w.ignore = c.ignore
 	c.cancel = func() {
 		cancel()
 		_ = w.net.Close()
@@ -116,6 +118,15 @@ func (c *conn) presenceNow() (protocol.PresenceRecord, bool) {
 		return protocol.PresenceRecord{}, false
 	}
 	return *c.presence, true
+}
+
+// ignore tells whether a message asks for nothing, and notes that it came.
+func (c *conn) ignore(message []byte) bool {
+	if !c.loggedIn.Load() || !isReply(message) {
+		return false
+	}
+	c.lastFrame.Store(c.server.Now().UnixNano())
+	return true
 }
 
 // read hands frames to the processor until the connection breaks.
@@ -165,6 +176,7 @@ func (c *conn) process() {
 		return
 	}
 	defer c.server.Connections.remove(c)
+	c.loggedIn.Store(true)
 	c.server.wheel.add(c)
 	defer c.server.wheel.remove(c)
 	for {

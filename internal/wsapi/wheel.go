@@ -23,6 +23,9 @@ type wheel struct {
 	sooner  chan struct{}
 }
 
+// pingBursts is in how many groups the connections are pinged between two PINGs.
+const pingBursts = 20
+
 // beat is what the wheel keeps with a connection.
 type beat struct {
 	slot int64
@@ -41,7 +44,8 @@ func (w *wheel) add(c *conn) {
 	now := w.server.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	c.beat.ping = now.Add(ping/2 + rand.N(ping/2+1)) //nolint:gosec // spreads load
+	// PINGs go out in bursts rather than one by one: that wakes the process less.
+	c.beat.ping = now.Add(ping/2 + rand.N(ping/2+1)).Truncate(max(ping/pingBursts, 1)) //nolint:gosec // spreads load
 	w.put(c, now)
 	if !w.running {
 		w.running = true
@@ -130,7 +134,10 @@ func (w *wheel) round() (wait time.Duration, more bool) {
 			}
 			c.out.rest()
 			c.out.beat(frame)
-			c.beat.ping = now.Add(w.server.Timing.Ping)
+			c.beat.ping = c.beat.ping.Add(w.server.Timing.Ping)
+			if c.beat.ping.Before(now) {
+				c.beat.ping = now.Add(w.server.Timing.Ping) // the machine slept
+			}
 		}
 		if c.expired(now) || c.silent(now) {
 			c.out.signal() // the writer ends it

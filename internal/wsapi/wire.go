@@ -42,6 +42,11 @@ type wire struct {
 	scratch [ws.MaxHeaderSize]byte
 	// unread is what is left of the frame that broke the connection.
 	unread int64
+	// ignore tells, when set, which short messages are read past. It must not keep
+	// or change them.
+	ignore func(message []byte) bool
+	// until is the deadline of writes.
+	until time.Time
 	// record gathers frames for connections that take one buffer at a time (TLS).
 	record []byte
 }
@@ -92,6 +97,9 @@ func (w *wire) read(ponged func(frame []byte)) ([]byte, error) {
 				w.unread = h.Length
 				return nil, &broken{closeTooBig, "message too big"}
 			}
+			if h.Fin && h.OpCode == ws.OpText && w.pass(h) {
+				continue
+			}
 			if message, err = w.payload(message, h); err != nil {
 				return nil, err
 			}
@@ -115,6 +123,24 @@ func (w *wire) read(ponged func(frame []byte)) ([]byte, error) {
 			return nil, closed(payload)
 		}
 	}
+}
+
+// pass reads past a message that is to be ignored, without a copy of it.
+func (w *wire) pass(h ws.Header) bool {
+	if w.ignore == nil || h.Length > readBuffer {
+		return false
+	}
+	b, err := w.in.Peek(int(h.Length))
+	if err != nil {
+		return false // it shows again
+	}
+	ws.Cipher(b, h.Mask, 0)
+	if !w.ignore(b) {
+		ws.Cipher(b, h.Mask, 0)
+		return false
+	}
+	_, _ = w.in.Discard(len(b))
+	return true
 }
 
 // skip reads past what a client still sends after its connection was broken,
@@ -198,13 +224,17 @@ func closeFrame(f *final) []byte {
 }
 
 // write sends ready-made frames, all of them with one system call where the
-// connection can. It overwrites frames.
+// connection can. It takes as long as within at most, and half of it at least: to
+// move the deadline costs as much as a small write. It overwrites frames.
 func (w *wire) write(frames [][]byte, within time.Duration) error {
 	if len(frames) == 0 {
 		return nil
 	}
-	if err := w.net.SetWriteDeadline(time.Now().Add(within)); err != nil {
-		return err //nolint:wrapcheck // the connection is gone
+	if now := time.Now(); w.until.Sub(now) < within/2 {
+		w.until = now.Add(within)
+		if err := w.net.SetWriteDeadline(w.until); err != nil {
+			return err //nolint:wrapcheck // the connection is gone
+		}
 	}
 	if len(frames) == 1 {
 		_, err := w.net.Write(frames[0])
