@@ -23,6 +23,8 @@ type checked struct {
 	report     *evidence.Report
 	admission  protocol.FirstAdmissionRecord
 	receipt    []byte // of a Command, in the line
+	decision   *decisionLine
+	rests      []rest
 	signatures int64
 }
 
@@ -48,6 +50,8 @@ func (v *worker) check(l *line, c *checked) {
 		if err := decode(l, &c.admission); err != nil {
 			c.fail(err.Error())
 		}
+	case kindDecision:
+		c.checkDecision(l.value)
 	case kindEvidence:
 		v.checkEvidence(c, l.value)
 	}

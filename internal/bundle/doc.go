@@ -34,6 +34,7 @@ const (
 	kindAdmission = "admission"
 	kindPolicy    = "policy"
 	kindState     = "state"
+	kindDecision  = "decision"
 	kindRun       = "run"
 	kindEvidence  = "evidence"
 	kindSeal      = "seal"
@@ -42,7 +43,7 @@ const (
 // places orders the kinds: a line of a lower place cannot follow one of a higher.
 var places = map[string]int{
 	kindHeader: 1, kindKey: 2, kindService: 3, kindCard: 4, kindCommand: 5, kindEvent: 5, kindAdmission: 5,
-	kindPolicy: 6, kindState: 7, kindRun: 8, kindEvidence: 8, kindSeal: 9,
+	kindPolicy: 6, kindState: 7, kindDecision: 8, kindRun: 9, kindEvidence: 9, kindSeal: 10,
 }
 
 // kinds gives the name of a kind without making a new string for every line.

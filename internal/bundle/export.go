@@ -47,6 +47,7 @@ var (
 type snapshot struct {
 	head   header
 	tree   int64
+	at     time.Time // of the transaction: what happened later is not in it
 	policy []protocol.PolicyLogEntry
 	state  []byte
 	runs   []runLine
@@ -74,7 +75,7 @@ func (e *Exporter) Export(ctx context.Context, w io.Writer, groupID string, comm
 	started()
 	out := newWriter(w)
 	x := &export{Exporter: e, w: out, s: s}
-	for _, part := range []func(context.Context) error{x.registry, x.events, x.derived, x.evidence} {
+	for _, part := range []func(context.Context) error{x.registry, x.events, x.derived, x.decisions, x.evidence} {
 		if err := part(ctx); err != nil {
 			return err
 		}
@@ -93,12 +94,12 @@ func (e *Exporter) snapshot(ctx context.Context, groupID string) (*snapshot, err
 		h := &s.head
 		var dump []byte
 		var first *int64
-		err := tx.QueryRow(ctx, `SELECT g.tree_id, g.mission_id, g.root_mission_id, g.head_sequence, n.state,
+		err := tx.QueryRow(ctx, `SELECT now(), g.tree_id, g.mission_id, g.root_mission_id, g.head_sequence, n.state,
 				(SELECT min(sequence) FROM event_log e WHERE e.tree_id = g.tree_id AND e.group_id = g.group_id)
 			FROM groups g LEFT JOIN snapshots n ON n.tree_id = g.tree_id AND n.group_id = g.group_id AND n.format = $2
 				AND n.sequence <= g.head_sequence
 			WHERE g.group_id = $1`, groupID, events.SnapshotFormat).
-			Scan(&s.tree, &h.MissionID, &h.RootMissionID, &h.Head, &dump, &first)
+			Scan(&s.at, &s.tree, &h.MissionID, &h.RootMissionID, &h.Head, &dump, &first)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return ErrGroupUnknown
 		}

@@ -50,6 +50,9 @@ func (v *verifier) follow(l *line, c *checked) {
 		v.policy(l)
 	case kindState:
 		v.wholeState(l)
+	case kindDecision:
+		v.report.Decisions++
+		v.decision(l, c)
 	case kindRun:
 		v.endRun(l)
 		v.startRun(l)
@@ -92,6 +95,7 @@ func (v *verifier) event(l *line, c *checked) {
 	if !strings.HasPrefix(c.event.Kind, "message.") && (bytes.Contains(l.value, []byte(`"leaseId"`)) || bytes.Contains(l.value, []byte(`"approvalId"`))) {
 		if at, err := lexical.ParseTimestamp(d.Member("occurredAt").Str()); err == nil {
 			aeplog.Facts(d, at.Time().UnixMilli(), v.known)
+			v.noteLeases(c.event)
 		}
 	}
 }

@@ -56,6 +56,8 @@ type Report struct {
 	Documents     int64     `json:"embeddedDocuments"`
 	Admissions    int64     `json:"admissionRecords"`
 	PolicyEntries int64     `json:"policyLogEntries"`
+	Decisions     int64     `json:"decisions"`
+	Tokens        int64     `json:"tokens"`
 	Runs          int64     `json:"runs"`
 	Records       int64     `json:"evidenceRecords"`
 	Signatures    int64     `json:"signatures"`
@@ -100,6 +102,6 @@ func (r *Report) WriteTo(w io.Writer) (int64, error) {
 			return n, err
 		}
 	}
-	return n, say("Group %s up to #%d: %d lines, %d keys, %d Commands with %d receipts, %d Events, %d embedded documents, %d Admission Records, %d Policy Log entries, %d evidence records in %d runs, %d signatures: %s",
-		r.GroupID, r.Head, r.Lines, r.Keys, r.Commands, r.Receipts, r.Events, r.Documents, r.Admissions, r.PolicyEntries, r.Records, r.Runs, r.Signatures, verdict)
+	return n, say("Group %s up to #%d: %d lines, %d keys, %d Commands with %d receipts, %d Events, %d embedded documents, %d Admission Records, %d Policy Log entries, %d decisions about %d tokens and other things, %d evidence records in %d runs, %d signatures: %s",
+		r.GroupID, r.Head, r.Lines, r.Keys, r.Commands, r.Receipts, r.Events, r.Documents, r.Admissions, r.PolicyEntries, r.Decisions, r.Tokens, r.Records, r.Runs, r.Signatures, verdict)
 }

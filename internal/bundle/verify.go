@@ -34,6 +34,7 @@ func Verify(ctx context.Context, r io.Reader, opt Options) (*Report, error) {
 	v := &verifier{
 		opt: opt, in: newReader(r), report: &Report{Problems: []Problem{}}, duties: map[string][]protocol.Actor{},
 		services: map[protocol.Actor]bool{}, acted: map[[16]byte]struct{}{},
+		leaseSince: map[string][]int64{}, tokens: map[[16]byte]*tokenSeen{}, decided: map[[16]byte]bool{}, oneShots: map[[16]byte]bool{},
 		state: groups.New(), actions: map[string]bool{}, pending: map[string]*trust.Verified{}, anchoredHere: map[string]bool{},
 		known: &evidence.Registry{
 			Leases: map[string][]evidence.LeaseWindow{}, Approvals: map[string]bool{}, RevocationEvents: map[string]int64{},
@@ -80,6 +81,12 @@ type verifier struct {
 	anchoredHere map[string]bool
 	policies     int
 	stateSeen    bool
+
+	// leaseSince has, for each window in known.Leases, the sequence that made it.
+	leaseSince map[string][]int64
+	tokens     map[[16]byte]*tokenSeen
+	decided    map[[16]byte]bool
+	oneShots   map[[16]byte]bool
 
 	known   *evidence.Registry
 	run     *runLine
@@ -396,6 +403,11 @@ func (v *verifier) finish() {
 		v.problem(end, "", "there are %d runs, the header says %d", v.report.Runs, v.head.Runs)
 	}
 	v.endRun(end)
+	for _, t := range v.tokens {
+		if t.revoked && !t.confirmed {
+			v.report.add(Problem{Line: t.line, Kind: kindDecision, Subject: t.id, Problem: "was revoked, and no decision says so"})
+		}
+	}
 	for _, p := range v.parents {
 		if !v.actions[p.id] {
 			v.report.add(Problem{Line: p.line, Kind: kindEvidence, Subject: p.id, Problem: "P-10 E_PARENT_UNRESOLVED: the record names a parent action that is not in the bundle"})
