@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 
@@ -90,8 +91,11 @@ type Decision struct {
 	Decision        string   `json:"decision"`
 	RuleID          string   `json:"ruleId"`
 	Laws            []string `json:"laws"`
+	Reason          string   `json:"reason"`
 	ManifestVersion string   `json:"manifestVersion"`
 	ArgumentsDigest string   `json:"argumentsDigest"`
+	// EvidenceRecordID is the record of the decision, once it is final.
+	EvidenceRecordID string `json:"evidenceRecordId"`
 	// ApprovalRequest is there when the answer is ASK.
 	ApprovalRequest *ApprovalRequest `json:"approvalRequest"`
 }
@@ -125,6 +129,37 @@ func (j *Job) Act(ctx context.Context, c *CapabilityToken, a Action) (*Decision,
 		return nil, err
 	}
 	return decision, nil
+}
+
+// ProposedAction is an Action as the Authorization Service keeps it.
+type ProposedAction struct {
+	Decision
+	// State is asking, asked, consuming, allowed or denied.
+	State      string `json:"state"`
+	ActionType string `json:"actionType"`
+	Parameters Raw    `json:"parameters"`
+}
+
+// ProposedAction reads an Action of the caller, nil when none with this id was
+// ever decided on.
+func (c *Client) ProposedAction(ctx context.Context, actionID string) (*ProposedAction, error) {
+	if c.opt.AuthzURL == "" {
+		return nil, errNoURL
+	}
+	out := new(ProposedAction)
+	err := c.get(ctx, c.opt.AuthzURL, Path("v1", "actions", actionID), nil, out)
+	if e, ok := errors.AsType[*Error](err); ok && e.Status == http.StatusNotFound {
+		return nil, nil //nolint:nilnil // never decided on is an answer, not a failure
+	}
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// Proposed is ProposedAction of the Job's Agent.
+func (j *Job) Proposed(ctx context.Context, actionID string) (*ProposedAction, error) {
+	return j.w.c.ProposedAction(ctx, actionID)
 }
 
 // Outcome is what was executed under an Action.

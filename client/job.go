@@ -396,26 +396,7 @@ func (j *Job) Publish(ctx context.Context, mediaType string, content []byte, sou
 	if known {
 		return hash, nil // by an earlier run under the same ownership
 	}
-	if _, err := j.w.c.PutArtifact(ctx, j.GroupID, content); err != nil {
-		return "", err
-	}
-	if sources == nil {
-		sources = []string{}
-	}
-	schema := "urn:missionweave:untyped"
-	for _, d := range j.Contract.RequiredDeliverables {
-		if d.MediaType == mediaType {
-			schema = d.Schema
-			break
-		}
-	}
-	manifest, err := j.w.c.Identity().SignArtifact(Artifact{
-		ArtifactID: NewID(), ContentHash: hash, URI: "urn:missionweave:blob:" + hash, SizeBytes: int64(len(content)),
-		MediaType: mediaType, SchemaURI: schema,
-		Producer:  Producer{AgentID: j.owner.AgentID, AgentCardVersion: j.owner.AgentCardVersion, Capabilities: j.owner.CapabilityPins},
-		MissionID: j.MissionID, GroupID: j.GroupID, WorkItemID: j.WorkItemID, SourceArtifactHashes: sources,
-		ToolVersions: []ToolVersion{}, ModelVersions: []ModelVersion{}, Classification: "internal", CreatedAt: Timestamp(j.w.c.opt.Now()),
-	})
+	manifest, hash, err := j.w.c.StoreProduct(ctx, j.ref(), &j.owner, &j.Contract, Product{MediaType: mediaType, Content: content, Sources: sources})
 	if err != nil {
 		return "", err
 	}
@@ -429,22 +410,16 @@ func (j *Job) Publish(ctx context.Context, mediaType string, content []byte, sou
 }
 
 // Evidence signs a passed check of this Worker over all criteria of the contract.
+// kind is the Evidence type, which says what was done: see Finding.
 func (j *Job) Evidence(kind, method string, artifacts ...string) (Raw, error) {
 	return j.evidence(kind, "passed", method, artifacts)
 }
 
+func (j *Job) ref() WorkRef { return WorkRef{j.MissionID, j.GroupID, j.WorkItemID} }
+
 func (j *Job) evidence(kind, result, method string, artifacts []string) (Raw, error) {
-	criteria := []string{}
-	for _, k := range j.Contract.AcceptanceCriteria {
-		criteria = append(criteria, k.CriterionID)
-	}
-	if artifacts == nil {
-		artifacts = []string{}
-	}
-	return j.w.c.Identity().SignEvidence(Evidence{
-		EvidenceID: NewID(), MissionID: j.MissionID, GroupID: j.GroupID, WorkItemID: j.WorkItemID,
-		Type: kind, Subject: EvidenceSubject{Type: "work_item", ID: j.WorkItemID}, CriterionIDs: criteria, Method: method,
-		Result: result, ArtifactHashes: artifacts, GeneratedBy: j.w.c.Principal(), CreatedAt: Timestamp(j.w.c.opt.Now()),
+	return j.w.c.SignFinding(j.ref(), Finding{
+		Type: kind, Criteria: CriteriaOf(&j.Contract), Result: result, Method: method, Artifacts: artifacts,
 	})
 }
 
@@ -452,10 +427,8 @@ func (j *Job) evidence(kind, result, method string, artifacts []string) (Raw, er
 // Coordinator embeds when it accepts or refuses that result. verdict is passed,
 // failed or inconclusive.
 func (j *Job) Assess(workItemID string, criteria []string, verdict, method string, artifacts ...string) (Raw, error) {
-	return j.w.c.Identity().SignEvidence(Evidence{
-		EvidenceID: NewID(), MissionID: j.MissionID, GroupID: j.GroupID, WorkItemID: workItemID,
-		Type: "reviewer_assessment", Subject: EvidenceSubject{Type: "work_item", ID: workItemID}, CriterionIDs: criteria,
-		Method: method, Result: verdict, ArtifactHashes: artifacts, GeneratedBy: j.w.c.Principal(), CreatedAt: Timestamp(j.w.c.opt.Now()),
+	return j.w.c.SignFinding(WorkRef{j.MissionID, j.GroupID, workItemID}, Finding{
+		Type: "reviewer_assessment", Criteria: criteria, Result: verdict, Method: method, Artifacts: artifacts,
 	})
 }
 
@@ -473,8 +446,9 @@ func (j *Job) Read(ctx context.Context, hash string) ([]byte, error) {
 	return j.w.c.GetArtifact(ctx, j.GroupID, hash)
 }
 
-// Submit hands the Artifacts in. Evidence covers every criterion of the contract;
-// without any, one deterministic check with the given method is made.
+// Submit hands the Artifacts in. Evidence covers every criterion of the contract.
+// Without any, the Worker signs one deterministic_test that passed: method then
+// says which check its own code has just made, the same for the same input.
 func (j *Job) Submit(ctx context.Context, method string, artifacts []string, evidence ...Raw) error {
 	if len(evidence) == 0 {
 		signed, err := j.Evidence("deterministic_test", method, artifacts...)
@@ -533,6 +507,10 @@ func (j *Job) Key(operation string) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%d\n%s", j.MissionID, j.WorkItemID, j.OwnershipEpoch, operation))
 	return "mw-" + hex.EncodeToString(sum[:16])
 }
+
+// ActionID derives the id of the Proposed Action of one step from its Key: a
+// Worker that was restarted proposes the same Action, not a second one.
+func (j *Job) ActionID(step string) string { return "urn:missionweave:action:" + j.Key(step) }
 
 // LeaseID is the present Execution Lease, "" once the Job has lost it.
 func (j *Job) LeaseID() string {

@@ -5,7 +5,6 @@ import (
 	"io"
 	"path/filepath"
 
-	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/spf13/cobra"
 
 	"github.com/missionweave/server/client"
@@ -23,9 +22,12 @@ that speaks it can be a Worker without any code: open offers, work, conversation
 leases, Artifacts and submissions are its tools and resources.
 
 The bridge holds the Agent's key and session; the agent on the other side is shown
-neither. The first start registers the Agent on the dev stack; its key stays in
-the folder of the keys, and the next start is the same Agent. Standard error has
-the log.`,
+neither. What the agent says of its own work is recorded as its claim, not as a
+test. A line that is no message is answered by a JSON-RPC error, and the session
+goes on.
+
+The first start registers the Agent on the dev stack; its key stays in the folder
+of the keys, and the next start is the same Agent. Standard error has the log.`,
 		Args: cobra.NoArgs,
 	}
 	app.UseSettings(cmd, "logLevel", "logFormat")
@@ -48,7 +50,7 @@ the log.`,
 		}
 		defer agent.Close()
 		bridge := mcpbridge.New(mcpbridge.Options{Client: agent, Version: readVersion().String(), Log: app.Log})
-		err = bridge.Run(cmd.Context(), &mcp.IOTransport{Reader: io.NopCloser(app.In), Writer: nopCloser{app.Out}})
+		err = bridge.Run(cmd.Context(), &mcpbridge.Lines{Reader: io.NopCloser(app.In), Writer: app.Out})
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
@@ -56,7 +58,3 @@ the log.`,
 	}
 	return cmd
 }
-
-type nopCloser struct{ io.Writer }
-
-func (nopCloser) Close() error { return nil }

@@ -177,9 +177,20 @@ func TestAnAgentThatSpeaksMCPIsAWorker(t *testing.T) {
 	if err != nil || item.State != "submitted" {
 		t.Errorf("the server says %v, %v", item, err)
 	}
+	// What only the model says is no test that passed.
+	signed := map[string]client.Evidence{}
+	for _, e := range submittedEvidence(t, m) {
+		signed[e.Type+" "+e.Result] = e
+	}
+	claim, intact := signed["reviewer_assessment inconclusive"], signed["artifact_integrity passed"]
+	if len(signed) != 2 || !strings.HasSuffix(claim.Method, "Read it again.") || !strings.Contains(string(claim.Details), "self-report") ||
+		!slices.Equal(intact.ArtifactHashes, []string{published.Hash}) || !slices.Equal(claim.CriterionIDs, []string{"written"}) {
+		t.Errorf("evidence %+v", signed)
+	}
 
 	for uri, want := range map[string]string{
 		"offers": "[]", "work": id, "leases": "ownership", "submissions": published.Hash, "missions": m.MissionID,
+		"conversations": offer.ConversationID, "artifacts": published.Hash,
 		"work/" + url.PathEscape(id): "Write something.",
 		"conversations/" + url.PathEscape(m.GroupID) + "/" + url.PathEscape(offer.ConversationID): "How long",
 		"artifacts/" + url.PathEscape(m.GroupID) + "/" + url.PathEscape(published.Hash):           "Something.",
@@ -223,23 +234,97 @@ func TestWhatAnAgentMayNotDoIsAnErrorOfTheTool(t *testing.T) {
 	for i, c := range []struct {
 		tool string
 		in   map[string]any
+		code string
 	}{
-		{"accept_offer", map[string]any{"workItemId": theirs}},
-		{"start_work", map[string]any{"workItemId": mine}},
-		{"submit_work", map[string]any{"workItemId": mine, "artifacts": []string{}, "method": "none"}},
-		{"publish_artifact", map[string]any{"workItemId": mine, "mediaType": "text/plain", "text": "x"}},
-		{"get_work", map[string]any{"workItemId": client.NewID()}},
-		{"read_artifact", map[string]any{"groupId": m.GroupID, "hash": client.Hash([]byte("nothing"))}},
-		{"read_conversation", map[string]any{"groupId": client.NewID()}},
-		{"decline_offer", map[string]any{"workItemId": mine, "reason": "no reason of the protocol"}},
+		{"accept_offer", map[string]any{"workItemId": theirs}, "WORK_OFFER_EXPIRED"},
+		{"start_work", map[string]any{"workItemId": mine}, "AUTH_FORBIDDEN"},
+		{"start_work", map[string]any{"workItemId": 1}, "SCHEMA_VALIDATION_FAILED"},
+		{"start_work", map[string]any{}, "SCHEMA_VALIDATION_FAILED"},
+		{"submit_work", map[string]any{"workItemId": mine, "artifacts": []string{}, "method": "none"}, "WORK_LEASE_EXPIRED"},
+		{"publish_artifact", map[string]any{"workItemId": mine, "mediaType": "text/plain", "text": "x"}, "WORK_LEASE_EXPIRED"},
+		{"get_work", map[string]any{"workItemId": client.NewID()}, "INVALID_COMMAND"},
+		{"read_artifact", map[string]any{"groupId": m.GroupID, "hash": client.Hash([]byte("nothing"))}, "PROTOCOL_VIOLATION"},
+		{"read_conversation", map[string]any{"groupId": client.NewID()}, "GROUP_NOT_FOUND"},
+		{"decline_offer", map[string]any{"workItemId": mine, "reason": "no reason of the protocol"}, "SCHEMA_VALIDATION_FAILED"},
 	} {
-		if text := o.call(c.tool, c.in, nil); text == "" {
-			t.Errorf("%d: %s was not refused", i, c.tool)
+		if text := o.call(c.tool, c.in, nil); !strings.HasPrefix(text, c.code) || !strings.Contains(text, "\nHint: ") {
+			t.Errorf("%d: %s says %q, want %s and a hint", i, c.tool, text, c.code)
 		}
 	}
 	o.must("decline_offer", map[string]any{"workItemId": mine, "reason": "capability", "comments": "I cannot write."}, nil)
 	item, err := m.Owner.WorkItem(t.Context(), m.GroupID, mine)
 	if err != nil || fmt.Sprint(item.Offers[0].Status, item.Offers[0].DeclineReason) != "declinedcapability" {
 		t.Errorf("offers %+v, %v", item, err)
+	}
+}
+
+// submittedEvidence is the Evidence of every submission in a Mission's log.
+func submittedEvidence(t *testing.T, m *testkit.Mission) []client.Evidence {
+	t.Helper()
+	page, _, err := m.Owner.Events(t.Context(), m.GroupID, 0, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []client.Evidence
+	for _, d := range page {
+		var payload struct {
+			Evidence []client.Evidence `json:"evidence"`
+		}
+		if d.Event.Kind != "work.submitted" {
+			continue
+		}
+		if err := client.Decode(d.Event.Payload, &payload); err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, payload.Evidence...)
+	}
+	return out
+}
+
+func TestEveryKindOfThingIsThereAsToolAndAsResource(t *testing.T) {
+	s := testkit.Start(t)
+	o := bridge(t, s.Agent("model"))
+	tools, err := o.s.ListTools(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resources, err := o.s.ListResources(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	byName := map[string]*mcp.Tool{}
+	for _, tool := range tools.Tools {
+		byName[tool.Name] = tool
+		if len(tool.Description) < 30 {
+			t.Errorf("%s: too short a description: %q", tool.Name, tool.Description)
+		}
+		schema, err := json.Marshal(tool.InputSchema)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var in struct {
+			Properties map[string]struct{ Description string }
+		}
+		if err := json.Unmarshal(schema, &in); err != nil {
+			t.Fatal(err)
+		}
+		for name, p := range in.Properties {
+			if p.Description == "" {
+				t.Errorf("%s: argument %s is not described", tool.Name, name)
+			}
+		}
+	}
+	for _, name := range []string{"missions", "offers", "work", "conversations", "leases", "artifacts", "submissions"} {
+		tool := byName["list_"+name]
+		if tool == nil || !tool.Annotations.ReadOnlyHint {
+			t.Errorf("no tool that lists %s and changes nothing", name)
+		}
+		if !slices.ContainsFunc(resources.Resources, func(r *mcp.Resource) bool { return r.URI == "missionweave://"+name }) {
+			t.Errorf("no resource of %s", name)
+		}
+		o.must("list_"+name, nil, nil)
+		if _, err := o.read("missionweave://" + name); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

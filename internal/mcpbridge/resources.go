@@ -27,7 +27,9 @@ func (b *Bridge) addResources(s *mcp.Server) {
 	fixed("work", "WorkItems that this Agent owns", func(context.Context) (any, error) { return b.all(owned), nil })
 	fixed("leases", "Leases of this Agent", func(context.Context) (any, error) { return b.leases(), nil })
 	fixed("submissions", "WorkItems that were handed in", func(context.Context) (any, error) { return b.all(submitted), nil })
-	fixed("missions", "Missions of this Agent", func(ctx context.Context) (any, error) { return b.c.Missions(ctx, "") })
+	fixed("missions", "Missions of this Agent", func(ctx context.Context) (any, error) { return b.missions(ctx, none{}) })
+	fixed("conversations", "Conversations of this Agent's Groups", func(context.Context) (any, error) { return b.rooms(), nil })
+	fixed("artifacts", "Artifacts published on WorkItems that this Agent can see", func(context.Context) (any, error) { return b.artifacts(), nil })
 	s.AddResourceTemplate(&mcp.ResourceTemplate{
 		URITemplate: scheme + "work/{+workItemId}", Name: "workItem", Description: "A WorkItem with its Work Contract", MIMEType: "application/json",
 	}, b.reader(1, func(ctx context.Context, ids []string) (any, error) { return b.get(ctx, aboutWork{ids[0]}) }))
@@ -103,5 +105,5 @@ func hidden(uri string, err error) error {
 	if errors.Is(err, errNoWork) || errors.Is(err, errNoGroup) {
 		return mcp.ResourceNotFoundError(uri)
 	}
-	return err
+	return explain(err)
 }

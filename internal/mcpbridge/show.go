@@ -1,8 +1,9 @@
 package mcpbridge
 
 import (
+	"context"
+	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/missionweave/server/client"
@@ -45,9 +46,32 @@ type Criterion struct {
 
 // Stored names an Artifact.
 type Stored struct {
-	Hash      string `json:"hash"`
-	MediaType string `json:"mediaType"`
-	SizeBytes int64  `json:"sizeBytes"`
+	Hash       string `json:"hash"`
+	MediaType  string `json:"mediaType"`
+	SizeBytes  int64  `json:"sizeBytes"`
+	GroupID    string `json:"groupId"`
+	WorkItemID string `json:"workItemId"`
+}
+
+func stored(a *client.Artifact) Stored {
+	return Stored{a.ContentHash, a.MediaType, a.SizeBytes, a.GroupID, a.WorkItemID}
+}
+
+// Mission is how a Mission is shown.
+type Mission struct {
+	MissionID string `json:"missionId"`
+	GroupID   string `json:"groupId"`
+	Objective string `json:"objective"`
+	State     string `json:"state"`
+	Deadline  string `json:"deadline"`
+}
+
+// Room is how a Conversation is shown: of a WorkItem, or the main one.
+type Room struct {
+	ConversationID string `json:"conversationId"`
+	GroupID        string `json:"groupId"`
+	WorkItemID     string `json:"workItemId,omitempty"`
+	Title          string `json:"title"`
 }
 
 // Lease is how a lease of the Agent is shown.
@@ -87,7 +111,7 @@ func (b *Bridge) show(g *group, w *client.Work) Work {
 		out.LeaseExpiresAt = w.ExecutionLease.ExpiresAt
 	}
 	for _, a := range w.Artifacts {
-		out.Artifacts = append(out.Artifacts, Stored{a.ContentHash, a.MediaType, a.SizeBytes})
+		out.Artifacts = append(out.Artifacts, stored(&a))
 	}
 	if n := len(w.Checkpoints); n > 0 {
 		out.LastMilestones = append(out.LastMilestones, w.Checkpoints[n-1].Progress.CompletedMilestones...)
@@ -98,17 +122,12 @@ func (b *Bridge) show(g *group, w *client.Work) Work {
 
 // all shows the WorkItems that pick picks.
 func (b *Bridge) all(pick func(*group, *client.Work) bool) []Work {
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	out := []Work{}
-	for _, g := range b.groups {
-		for _, w := range g.board.Sorted() {
-			if !w.Unread && pick(g, w) {
-				out = append(out, b.show(g, w))
-			}
+	b.eachWork(nil, func(g *group, w *client.Work) {
+		if !w.Unread && pick(g, w) {
+			out = append(out, b.show(g, w))
 		}
-	}
-	slices.SortFunc(out, func(x, y Work) int { return strings.Compare(x.GroupID+x.WorkItemID, y.GroupID+y.WorkItemID) })
+	})
 	return out
 }
 
@@ -121,18 +140,74 @@ func owned(g *group, w *client.Work) bool { return g.board.Owns(w) }
 
 func submitted(_ *group, w *client.Work) bool { return len(w.Submission) > 0 }
 
-func (b *Bridge) leases() []Lease {
-	out := []Lease{}
+// missions asks the server: a Mission that is over is shown too.
+func (b *Bridge) missions(ctx context.Context, _ none) (missionList, error) {
+	missions, err := b.c.Missions(ctx, "")
+	if err != nil {
+		return missionList{}, err //nolint:wrapcheck // the server's words
+	}
+	out := missionList{dataNote, []Mission{}}
+	for _, m := range missions {
+		out.Missions = append(out.Missions, Mission{m.MissionID, m.GroupID, m.Objective, m.State, m.Deadline})
+	}
+	return out, nil
+}
+
+// eachWork calls f for every WorkItem under mu, Group by Group, in the order of
+// their ids; main, if not nil, for every Group before its WorkItems.
+func (b *Bridge) eachWork(main func(*group), f func(*group, *client.Work)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, g := range b.groups {
+	for _, id := range slices.Sorted(maps.Keys(b.groups)) {
+		g := b.groups[id]
+		if main != nil {
+			main(g)
+		}
 		for _, w := range g.board.Sorted() {
-			for _, l := range []*client.Lease{w.OwnershipLease, w.ExecutionLease} {
-				if l != nil && g.board.Owns(w) {
-					out = append(out, Lease{l.LeaseID, l.LeaseType, w.ID, l.ExpiresAt})
-				}
-			}
+			f(g, w)
 		}
 	}
+}
+
+func (b *Bridge) rooms() []Room {
+	out := []Room{}
+	b.eachWork(func(g *group) {
+		if id := g.board.MainConversation; id != "" {
+			out = append(out, Room{ConversationID: id, GroupID: g.board.GroupID, Title: "main"})
+		}
+	}, func(g *group, w *client.Work) {
+		if w.ConversationID != "" {
+			out = append(out, Room{w.ConversationID, g.board.GroupID, w.ID, w.Title})
+		}
+	})
 	return out
+}
+
+func (b *Bridge) artifacts() []Stored {
+	out := []Stored{}
+	b.eachWork(nil, func(_ *group, w *client.Work) {
+		for _, a := range w.Artifacts {
+			out = append(out, stored(&a))
+		}
+	})
+	return out
+}
+
+func (b *Bridge) leases() []Lease {
+	out := []Lease{}
+	b.eachWork(nil, func(g *group, w *client.Work) {
+		for _, l := range []*client.Lease{w.OwnershipLease, w.ExecutionLease} {
+			if l != nil && g.board.Owns(w) {
+				out = append(out, Lease{l.LeaseID, l.LeaseType, w.ID, l.ExpiresAt})
+			}
+		}
+	})
+	return out
+}
+
+func clip(s string, n int) string {
+	if r := []rune(s); len(r) > n {
+		return string(r[:n])
+	}
+	return s
 }

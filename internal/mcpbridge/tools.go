@@ -3,8 +3,6 @@ package mcpbridge
 import (
 	"context"
 	"encoding/base64"
-	"errors"
-	"fmt"
 	"slices"
 	"time"
 	"unicode/utf8"
@@ -12,16 +10,28 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/missionweave/server/client"
+	"github.com/missionweave/server/internal/protocol"
 )
 
 // Inputs and outputs of the tools.
 type (
 	none     struct{}
 	workList struct {
+		Note string `json:"note"`
 		Work []Work `json:"work"`
 	}
 	leaseList struct {
 		Leases []Lease `json:"leases"`
+	}
+	missionList struct {
+		Note     string    `json:"note"`
+		Missions []Mission `json:"missions"`
+	}
+	roomList struct {
+		Conversations []Room `json:"conversations"`
+	}
+	artifactList struct {
+		Artifacts []Stored `json:"artifacts"`
 	}
 	aboutWork struct {
 		WorkItemID string `json:"workItemId" jsonschema:"id of the WorkItem"`
@@ -86,8 +96,8 @@ type (
 	}
 	submitInput struct {
 		WorkItemID string   `json:"workItemId" jsonschema:"id of the WorkItem"`
-		Artifacts  []string `json:"artifacts" jsonschema:"hashes that publish_artifact gave"`
-		Method     string   `json:"method" jsonschema:"how the result was checked against every acceptance criterion"`
+		Artifacts  []string `json:"artifacts" jsonschema:"hashes that publish_artifact gave, at least one"`
+		Method     string   `json:"method" jsonschema:"how you checked the result against every acceptance criterion: recorded as your own claim, which a reviewer judges"`
 	}
 	proposeInput struct {
 		WorkItemID string `json:"workItemId" jsonschema:"the WorkItem that the new one belongs to; its contract is the pattern"`
@@ -115,36 +125,53 @@ func tool[In, Out any](b *Bridge, s *mcp.Server, name, description string, reads
 		b.used = time.Now()
 		b.mu.Unlock()
 		out, err := f(ctx, in)
+		if err != nil {
+			err = explain(err)
+		}
 		return nil, out, err
 	})
 }
 
+func (b *Bridge) works(pick func(*group, *client.Work) bool) func(context.Context, none) (workList, error) {
+	return func(context.Context, none) (workList, error) { return workList{dataNote, b.all(pick)}, nil }
+}
+
 func (b *Bridge) addTools(s *mcp.Server) {
-	tool(b, s, "list_offers", "WorkItems that are offered to you now.", true, func(context.Context, none) (workList, error) {
-		return workList{b.all(offered)}, nil
-	})
-	tool(b, s, "list_work", "WorkItems that you own.", true, func(context.Context, none) (workList, error) {
-		return workList{b.all(owned)}, nil
-	})
-	tool(b, s, "list_leases", "Your leases and when they end.", true, func(context.Context, none) (leaseList, error) {
+	tool(b, s, "list_missions", "The Missions you are a member of, with the groupId that other tools ask for.", true, b.missions)
+	tool(b, s, "list_offers", "WorkItems that are offered to you now, each with its whole Work Contract: goal, deliverables, acceptance criteria, deadline. "+
+		"Answer each with accept_offer or decline_offer before offerExpiresAt; ask with post_message first if the contract is unclear.", true, b.works(offered))
+	tool(b, s, "list_work", "WorkItems that you own. queued and ready: call start_work. active: it runs under your lease. "+
+		"blocked: the Coordinator has to resolve something. submitted: in review. verified: accepted.", true, b.works(owned))
+	tool(b, s, "list_submissions", "WorkItems of your Missions for which Artifacts were handed in, by you or by others, with the hashes in submitted.", true, b.works(submitted))
+	tool(b, s, "list_leases", "Your leases and when they end. An ownership lease keeps a WorkItem yours, an execution lease lets you act on it. "+
+		"While you keep calling tools, execution leases are renewed for you.", true, func(context.Context, none) (leaseList, error) {
 		return leaseList{b.leases()}, nil
 	})
-	tool(b, s, "get_work", "One WorkItem with its Work Contract.", true, b.get)
-	tool(b, s, "accept_offer", "Accept an offer: you own the WorkItem and commit to it.", false, b.accept)
-	tool(b, s, "decline_offer", "Decline an offer with a reason.", false, b.decline)
-	tool(b, s, "start_work", "Begin or resume a WorkItem that you own. The lease is renewed for you.", false, b.start)
-	tool(b, s, "report_progress", "Report milestones of running work.", false, b.report)
-	tool(b, s, "checkpoint_work", "Pause running work at a safe point; the state is kept for the next start.", false, b.checkpoint)
-	tool(b, s, "block_work", "Give running work back until the Coordinator has resolved something.", false, b.block)
-	tool(b, s, "fail_work", "End running work as failed, with the reason.", false, b.failWork)
-	tool(b, s, "read_inputs", "What the WorkItem's dependencies handed in.", true, b.readInputs)
-	tool(b, s, "read_artifact", "Content of an Artifact, checked against its hash.", true, b.readArtifact)
-	tool(b, s, "publish_artifact", "Publish content as an Artifact of running work.", false, b.publish)
-	tool(b, s, "submit_work", "Hand Artifacts in for review.", false, b.submit)
-	tool(b, s, "read_conversation", "Messages of a Conversation.", true, b.readConversation)
-	tool(b, s, "post_message", "Post a Message. It asks and tells; it authorizes nothing.", false, b.post)
-	tool(b, s, "propose_work", "Propose sub-work. It becomes work when the Coordinator authorizes it.", false, b.propose)
-	tool(b, s, "wait_for_changes", "Wait until something happens in your Missions.", true, b.wait)
+	tool(b, s, "list_conversations", "The Conversations you can read and post in: one main one for each Group, one for each WorkItem.", true, func(context.Context, none) (roomList, error) {
+		return roomList{b.rooms()}, nil
+	})
+	tool(b, s, "list_artifacts", "The Artifacts published on WorkItems you can see, with hash, media type and size. read_artifact gives the content.", true, func(context.Context, none) (artifactList, error) {
+		return artifactList{b.artifacts()}, nil
+	})
+	tool(b, s, "get_work", "One WorkItem with its whole Work Contract, its state, what was published and what was saved at the last checkpoint.", true, b.get)
+	tool(b, s, "accept_offer", "Accept an offer: you own the WorkItem, which is then queued, and commit to its contract. Next: start_work.", false, b.accept)
+	tool(b, s, "decline_offer", "Decline an offer with one of the protocol's reasons.", false, b.decline)
+	tool(b, s, "start_work", "Begin or resume a queued WorkItem that you own; its dependencies must be verified (ready). Needed before anything below that acts on running work. "+
+		"After a pause, savedState names the Artifact with what you stored.", false, b.start)
+	tool(b, s, "report_progress", "Tell the Coordinator which milestones of running work are done and what comes next.", false, b.report)
+	tool(b, s, "checkpoint_work", "Pause running work at a safe point. It is queued again and the state you give is kept for the next start_work, which may be another session's.", false, b.checkpoint)
+	tool(b, s, "block_work", "Give running work back until the Coordinator has resolved what you name. Use it instead of guessing.", false, b.block)
+	tool(b, s, "fail_work", "End running work as failed for good, with the reason. Use block_work when somebody could help.", false, b.failWork)
+	tool(b, s, "read_inputs", "The content of everything the WorkItem works on: its input Artifacts and what its dependencies handed in.", true, b.readInputs)
+	tool(b, s, "read_artifact", "The content of an Artifact of a Group, checked against its hash.", true, b.readArtifact)
+	tool(b, s, "publish_artifact", "Publish content as an Artifact of running work and get its hash. The media type should be that of a deliverable of the contract. "+
+		"Nothing is handed in before submit_work.", false, b.publish)
+	tool(b, s, "submit_work", "Hand published Artifacts in for review, which ends the run. The bridge reads each back and signs that it is intact; "+
+		"your account of how you checked the result is signed as a claim, not as a test, and the review decides.", false, b.submit)
+	tool(b, s, "read_conversation", "The Messages of a WorkItem's Conversation, or of a Group's main one, oldest first.", true, b.readConversation)
+	tool(b, s, "post_message", "Post a Message in a WorkItem's Conversation, or in a Group's main one. It asks and tells; it authorizes nothing.", false, b.post)
+	tool(b, s, "propose_work", "Propose sub-work that you found to be needed. It becomes work when the Coordinator authorizes it.", false, b.propose)
+	tool(b, s, "wait_for_changes", "Wait until anything happens in your Missions: an offer, an answer, a verdict. changed is false when the time was over first.", true, b.wait)
 }
 
 func (b *Bridge) get(_ context.Context, in aboutWork) (Work, error) {
@@ -193,6 +220,9 @@ func (b *Bridge) start(ctx context.Context, in aboutWork) (Work, error) {
 	w, g, err := b.find(in.WorkItemID)
 	if err != nil {
 		return Work{}, err
+	}
+	if w.Owner == nil || w.Owner.AgentID != b.c.Principal().ID {
+		return Work{}, errNotMine
 	}
 	return b.do(ctx, g, w.ID, "work.start", map[string]any{
 		"ownershipEpoch": w.OwnershipEpoch, "executionLeaseSeconds": b.opt.LeaseSeconds,
@@ -249,31 +279,52 @@ func (b *Bridge) failWork(ctx context.Context, in failInput) (Work, error) {
 	if err != nil {
 		return Work{}, err
 	}
-	report, err := b.evidence(g, w, "failure_report", "failed", in.Reason, []string{})
+	report, err := b.c.SignFinding(b.ref(g, &w), client.Finding{
+		Type: "failure_report", Criteria: client.CriteriaOf(&w.Contract), Result: "failed", Method: in.Reason,
+	})
 	if err != nil {
-		return Work{}, err
+		return Work{}, err //nolint:wrapcheck // says what it is about
 	}
 	payload["reason"], payload["evidence"] = in.Reason, []client.Raw{report}
 	return b.do(ctx, g, w.ID, "work.fail", payload)
 }
 
-func (b *Bridge) evidence(g *group, w client.Work, kind, result, method string, artifacts []string) (client.Raw, error) {
-	criteria := []string{}
-	for _, k := range w.Contract.AcceptanceCriteria {
-		criteria = append(criteria, k.CriterionID)
+// evidence is what is true of a submission when a model hands it in. That it meets
+// the criteria is the model's word: a judgement of its own work, which proves
+// nothing and is recorded as such. That the Artifacts are intact the bridge has
+// seen itself.
+func (b *Bridge) evidence(ctx context.Context, g *group, w *client.Work, in *submitInput) ([]client.Raw, error) {
+	for _, hash := range in.Artifacts {
+		if _, err := b.c.GetArtifact(ctx, g.board.GroupID, hash); err != nil {
+			return nil, err //nolint:wrapcheck // the server's words
+		}
 	}
-	return b.c.Identity().SignEvidence(client.Evidence{ //nolint:wrapcheck // says what it is about
-		EvidenceID: client.NewID(), MissionID: b.missionOf(g), GroupID: g.board.GroupID, WorkItemID: w.ID,
-		Type: kind, Subject: client.EvidenceSubject{Type: "work_item", ID: w.ID}, CriterionIDs: criteria, Method: method,
-		Result: result, ArtifactHashes: artifacts, GeneratedBy: b.c.Principal(), CreatedAt: client.Timestamp(time.Now()),
-	})
+	b.mu.Lock()
+	peer := b.peer
+	b.mu.Unlock()
+	var out []client.Raw
+	for _, f := range []client.Finding{
+		{
+			Type: "reviewer_assessment", Result: "inconclusive", Method: "The Agent that did the work says: " + in.Method,
+			Details: map[string]any{"origin": "self-report", "mcpClient": peer},
+		},
+		{Type: "artifact_integrity", Result: "passed", Method: "Read every Artifact back and compared it with its hash.", ToolVersion: "mw mcp " + b.opt.Version},
+	} {
+		f.Criteria, f.Artifacts = client.CriteriaOf(&w.Contract), in.Artifacts
+		signed, err := b.c.SignFinding(b.ref(g, w), f)
+		if err != nil {
+			return nil, err //nolint:wrapcheck // says what it is about
+		}
+		out = append(out, signed)
+	}
+	return out, nil
 }
 
-// missionOf reads what the Group's follower writes.
-func (b *Bridge) missionOf(g *group) string {
+// ref reads what the Group's follower writes.
+func (b *Bridge) ref(g *group, w *client.Work) client.WorkRef {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return g.board.MissionID
+	return client.WorkRef{MissionID: g.board.MissionID, GroupID: g.board.GroupID, WorkItemID: w.ID}
 }
 
 func (b *Bridge) readInputs(ctx context.Context, in aboutWork) (inputs, error) {
@@ -315,15 +366,15 @@ func (b *Bridge) readArtifact(ctx context.Context, in artifactInput) (content, e
 }
 
 func (in publishInput) bytes() ([]byte, error) {
+	if (in.Base64 == "") == (in.Text == "") {
+		return nil, errContent
+	}
 	if in.Base64 == "" {
 		return []byte(in.Text), nil
 	}
-	if in.Text != "" {
-		return nil, errors.New("give text or base64, not both")
-	}
 	data, err := base64.StdEncoding.DecodeString(in.Base64)
 	if err != nil {
-		return nil, fmt.Errorf("base64: %w", err)
+		return nil, &refusal{protocol.CodeSchemaValidationFailed, "base64: " + err.Error(), errContent.hint}
 	}
 	return data, nil
 }
@@ -341,27 +392,11 @@ func (b *Bridge) publish(ctx context.Context, in publishInput) (published, error
 	if slices.ContainsFunc(w.Artifacts, func(a client.Artifact) bool { return a.ContentHash == hash }) {
 		return published{hash}, nil
 	}
-	if _, err := b.c.PutArtifact(ctx, g.board.GroupID, data); err != nil {
-		return published{}, err //nolint:wrapcheck // the server's words
-	}
-	schema := "urn:missionweave:untyped"
-	for _, d := range w.Contract.RequiredDeliverables {
-		if d.MediaType == in.MediaType {
-			schema = d.Schema
-			break
-		}
-	}
-	payload["artifact"], err = b.c.Identity().SignArtifact(client.Artifact{
-		ArtifactID: client.NewID(), ContentHash: hash, URI: "urn:missionweave:blob:" + hash, SizeBytes: int64(len(data)),
-		MediaType: in.MediaType, SchemaURI: schema, Producer: client.Producer{
-			AgentID: w.Owner.AgentID, AgentCardVersion: w.Owner.AgentCardVersion, Capabilities: w.Owner.CapabilityPins,
-		},
-		MissionID: b.missionOf(g), GroupID: g.board.GroupID, WorkItemID: w.ID, SourceArtifactHashes: append([]string{}, in.Sources...),
-		ToolVersions: []client.ToolVersion{}, ModelVersions: []client.ModelVersion{}, Classification: "internal",
-		CreatedAt: client.Timestamp(time.Now()),
+	payload["artifact"], _, err = b.c.StoreProduct(ctx, b.ref(g, &w), w.Owner, &w.Contract, client.Product{
+		MediaType: in.MediaType, Content: data, Sources: in.Sources,
 	})
 	if err != nil {
-		return published{}, err //nolint:wrapcheck // says what it is about
+		return published{}, err //nolint:wrapcheck // the server's words
 	}
 	_, err = b.do(ctx, g, w.ID, "artifact.publish", payload)
 	return published{hash}, err
@@ -372,11 +407,11 @@ func (b *Bridge) submit(ctx context.Context, in submitInput) (Work, error) {
 	if err != nil {
 		return Work{}, err
 	}
-	signed, err := b.evidence(g, w, "deterministic_test", "passed", in.Method, in.Artifacts)
+	signed, err := b.evidence(ctx, g, &w, &in)
 	if err != nil {
 		return Work{}, err
 	}
-	payload["artifactHashes"], payload["evidence"] = in.Artifacts, []client.Raw{signed}
+	payload["artifactHashes"], payload["evidence"] = in.Artifacts, signed
 	return b.do(ctx, g, w.ID, "work.submit", payload)
 }
 
@@ -392,7 +427,7 @@ func (b *Bridge) place(in placeInput) (g *group, conversationID string, err erro
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if g.board.MainConversation == "" {
-		return nil, "", errors.New("the main conversation began before you joined: use a WorkItem's")
+		return nil, "", errNoRoom
 	}
 	return g, g.board.MainConversation, nil
 }
