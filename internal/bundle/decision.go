@@ -201,7 +201,16 @@ func (v *verifier) token(l *line, d *decisionLine) {
 			v.problem(l, d.SubjectID, "was revoked at %q, before it was given out", t.RevokedAt)
 		}
 	}
+	var answer struct {
+		TokenID   string `json:"tokenId"`
+		ExpiresAt string `json:"expiresAt"`
+	}
+	if err := d.Result.Decode(&answer); err != nil {
+		v.problem(l, d.SubjectID, "result: %v", err)
+	}
 	for _, x := range []struct{ what, have, want string }{
+		{"id", d.SubjectID, answer.TokenID},
+		{"end", t.ExpiresAt, answer.ExpiresAt},
 		{"holder", t.AgentID, d.Principal.ID},
 		{"time", t.IssuedAt, d.DecidedAt},
 		{"WorkItem", t.WorkItemID, d.WorkItemID},
