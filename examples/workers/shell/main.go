@@ -5,20 +5,23 @@
 //
 // and allows the operation shell.run on urn:example:shell. Nothing is executed
 // before the Authorization Service has given a Capability Token for it and the
-// World Manifest in force has said ALLOW; afterwards an evidence record says what
-// was executed. The command gets no environment and an empty folder of its own.
+// World Manifest in force has said ALLOW to exactly this program, these arguments,
+// this standard input, environment and folder; afterwards an evidence record says
+// what was executed.
+//
+// A command is executed at most once. The Action's id is the same for every
+// attempt under one ownership, and a journal in the folder of -work says how far
+// an earlier attempt came: what may have begun is never begun again, its WorkItem
+// fails instead and the Coordinator decides (journal.go).
 package main
 
 import (
-	"bytes"
 	"context"
 	_ "embed"
-	"errors"
 	"flag"
 	"fmt"
 	"log"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strings"
@@ -38,16 +41,25 @@ const (
 func main() {
 	devFile := flag.String("stack", ".data/dev.json", "dev.json of a running dev stack")
 	name := flag.String("name", "shell", "name of the Agent")
+	work := flag.String("work", "", "folder of the journal, by default shell-work beside dev.json")
+	limit := flag.Duration("timeout", time.Minute, "how long a command may run")
 	install := flag.Bool("install-manifest", false, "put manifest.yaml in force for the Organization first")
 	flag.Parse()
+	if *work == "" {
+		*work = filepath.Join(filepath.Dir(*devFile), "shell-work")
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, *devFile, *name, *install); err != nil && ctx.Err() == nil {
+	if err := run(ctx, *devFile, *name, *work, *limit, *install); err != nil && ctx.Err() == nil {
 		log.Fatal(err)
 	}
 }
 
-func run(ctx context.Context, devFile, name string, install bool) error {
+func run(ctx context.Context, devFile, name, work string, limit time.Duration, install bool) error {
+	work, err := filepath.Abs(work)
+	if err != nil {
+		return err
+	}
 	stack, err := client.ReadDevStack(devFile)
 	if err != nil {
 		return err
@@ -64,7 +76,8 @@ func run(ctx context.Context, devFile, name string, install bool) error {
 		return err
 	}
 	defer agent.Close()
-	worker, err := client.NewWorker(client.WorkerOptions{Client: agent, Slots: 2, Do: shell})
+	s := &shell{work: work, limit: limit}
+	worker, err := client.NewWorker(client.WorkerOptions{Client: agent, Slots: 2, Do: s.do})
 	if err != nil {
 		return err
 	}
@@ -90,75 +103,69 @@ func installManifest(ctx context.Context, stack *client.DevStack) error {
 	return err
 }
 
-func shell(ctx context.Context, job *client.Job) error {
+type shell struct {
+	work  string // folder of the journals
+	limit time.Duration
+}
+
+func (s *shell) do(ctx context.Context, job *client.Job) error {
 	var asked struct {
 		Run struct {
 			Command []string `json:"command"`
 			Stdin   string   `json:"stdin"`
 		} `json:"run"`
 	}
-	if err := job.Constraints(&asked); err != nil || len(asked.Run.Command) == 0 {
-		return job.Block(ctx, "The contract does not say what to run.", "A contract with constraints.run.command.")
+	if err := job.Constraints(&asked); err != nil {
+		return job.Block(ctx, "The contract does not say what to run: "+err.Error(), "A contract with constraints.run.command.")
+	}
+	book := journal{filepath.Join(s.work, job.Key("run"))}
+	call, err := prepare(asked.Run.Command, asked.Run.Stdin, book.folder())
+	if err != nil {
+		return job.Block(ctx, "This cannot be run: "+err.Error(), "A contract with another constraints.run.")
+	}
+	actionID := job.ActionID("run")
+	if known, err := job.Proposed(ctx, actionID); err != nil {
+		return err
+	} else if known != nil && !book.has(proposed) {
+		return job.Fail(ctx, "The command was decided on before, and the journal of that attempt is not here: it may have run and is not run again.")
+	}
+	if err := book.mark(proposed); err != nil {
+		return err
 	}
 	token, err := job.Capability(ctx, client.CapabilityRequest{Operations: []string{operation}, Resources: []string{resource}})
 	if err != nil {
 		return err
 	}
-	parameters := map[string]any{"command": asked.Run.Command}
 	decision, err := job.Act(ctx, token, client.Action{
-		ID: client.NewID(), Type: "run_command", Parameters: parameters, Operation: operation, Resource: resource, Reason: job.Contract.Goal,
+		ID: actionID, Type: "run_command", Parameters: call.parameters(), Operation: operation, Resource: resource, Reason: job.Contract.Goal,
 	})
 	if err != nil {
 		return err
 	}
 	if decision.Decision != "ALLOW" {
-		return job.Fail(ctx, fmt.Sprintf("The World Manifest says %s (%s).", decision.Decision, decision.RuleID))
+		return job.Fail(ctx, fmt.Sprintf("Not executed: the World Manifest says %s (%s).", decision.Decision, decision.RuleID))
 	}
-	output, failed := execute(ctx, asked.Run.Command, asked.Run.Stdin)
-	result := "success"
-	if failed != nil {
-		result = "failure"
-	}
-	recorded, err := job.Outcome(ctx, decision.ActionID, client.Outcome{
-		ObservedParameters: parameters, Result: result, ResultDigest: client.Hash(output),
-	})
+	result, err := book.once(func() result { return call.execute(ctx, s.limit) })
 	if err != nil {
 		return err
 	}
-	if failed != nil {
-		return job.Fail(ctx, fmt.Sprintf("%v; evidence record %s", failed, recorded.EvidenceRecordID))
+	outcome := client.Outcome{Result: "success"}
+	if result.Failure != "" {
+		outcome.Result = "failure"
 	}
-	hash, err := job.Publish(ctx, "text/plain", output)
+	if result.Observed != nil { // nil: nobody knows what ran, and the record says so
+		outcome.ObservedParameters, outcome.ResultDigest = result.Observed, client.Hash(result.Output)
+	}
+	recorded, err := job.Outcome(ctx, actionID, outcome)
 	if err != nil {
 		return err
 	}
-	return job.Submit(ctx, "Executed "+strings.Join(asked.Run.Command, " ")+"; evidence record "+recorded.EvidenceRecordID+".", []string{hash})
-}
-
-// execute runs a command for at most a minute and keeps at most 1 MiB of its
-// output.
-func execute(ctx context.Context, command []string, stdin string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	dir, err := os.MkdirTemp("", "shell-worker-")
+	if result.Failure != "" {
+		return job.Fail(ctx, result.Failure+"; evidence record "+recorded.EvidenceRecordID+".")
+	}
+	hash, err := job.Publish(ctx, "text/plain", result.Output)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	cmd := exec.CommandContext(ctx, command[0], command[1:]...) //nolint:gosec // a World Manifest lists what may run
-	cmd.Dir, cmd.Env, cmd.Stdin = dir, []string{"PATH=/usr/bin:/bin"}, strings.NewReader(stdin)
-	output := &limited{}
-	cmd.Stdout, cmd.Stderr = output, output
-	err = cmd.Run()
-	return output.Bytes(), err
-}
-
-// limited is a buffer that refuses to grow past 1 MiB.
-type limited struct{ bytes.Buffer }
-
-func (l *limited) Write(b []byte) (int, error) {
-	if l.Len()+len(b) > 1<<20 {
-		return 0, errors.New("the output is longer than 1 MiB")
-	}
-	return l.Buffer.Write(b)
+	return job.Submit(ctx, "Executed "+strings.Join(call.Argv, " ")+"; evidence record "+recorded.EvidenceRecordID+".", []string{hash})
 }
