@@ -1,6 +1,7 @@
 package testkit_test
 
 import (
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -9,6 +10,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if os.Getenv(natsProgram) != "" {
+		runNATS()
+	}
 	testkit.Main(m, func() error {
 		return goleak.Find(
 			// The watchdog of the test servers ends with the process.

@@ -145,8 +145,10 @@ func published(t *testing.T, s *testkit.Stack, groupID string, sequence int64) {
 	})
 }
 
-func TestWorkersSubscribeAtNATS(t *testing.T) {
-	s := startDirect(t)
+func TestWorkersSubscribeAtNATS(t *testing.T) { eachNATS(t, workersSubscribeAtNATS) }
+
+func workersSubscribeAtNATS(t *testing.T, options ...testkit.Option) {
+	s := startDirect(t, options...)
 	m, foreign := s.NewMission(), s.NewMission()
 	worker := s.Agent("worker")
 	m.Admit(worker, "worker", 1)
@@ -205,8 +207,10 @@ func TestWorkersSubscribeAtNATS(t *testing.T) {
 	})
 }
 
-func TestANewSessionCutsSubscribersOfTheOldOneAtNATS(t *testing.T) {
-	s := startDirect(t)
+func TestANewSessionCutsSubscribersOfTheOldOneAtNATS(t *testing.T) { eachNATS(t, aNewSessionCutsSubscribersOfTheOldOneAtNATS) }
+
+func aNewSessionCutsSubscribersOfTheOldOneAtNATS(t *testing.T, options ...testkit.Option) {
+	s := startDirect(t, options...)
 	m := s.NewMission()
 	worker := s.Agent("worker")
 	m.Admit(worker, "worker", 1)
@@ -239,8 +243,10 @@ func TestANewSessionCutsSubscribersOfTheOldOneAtNATS(t *testing.T) {
 	d.expect(4)
 }
 
-func TestCredentialsForNATSAreForActiveMembersOnly(t *testing.T) {
-	s := startDirect(t)
+func TestCredentialsForNATSAreForActiveMembersOnly(t *testing.T) { eachNATS(t, credentialsForNATSAreForActiveMembersOnly) }
+
+func credentialsForNATSAreForActiveMembersOnly(t *testing.T, options ...testkit.Option) {
+	s := startDirect(t, options...)
 	m := s.NewMission()
 	request := func(token, body string) testkit.Answer {
 		return s.Do(testkit.Request{Method: "POST", URL: s.AuthorityURL + "/v1/nats-credentials", Token: token, Body: []byte(body)})
@@ -290,8 +296,10 @@ func TestCredentialsForNATSAreForActiveMembersOnly(t *testing.T) {
 	})
 }
 
-func TestSubscribersAtNATSEndWithTheSession(t *testing.T) {
-	s := startDirect(t, testkit.Policy(func(p *config.Policy) { p.SessionLifeSeconds = 3 }))
+func TestSubscribersAtNATSEndWithTheSession(t *testing.T) { eachNATS(t, subscribersAtNATSEndWithTheSession) }
+
+func subscribersAtNATSEndWithTheSession(t *testing.T, options ...testkit.Option) {
+	s := startDirect(t, append(options, testkit.Policy(func(p *config.Policy) { p.SessionLifeSeconds = 3 }))...)
 	m := s.NewMission()
 	c := natsCredentials(t, s, m.Lead.Token, `{}`)
 	d := c.connect(t)
@@ -303,8 +311,10 @@ func TestSubscribersAtNATSEndWithTheSession(t *testing.T) {
 }
 
 // A replica that did not let the connection in has it cut as well.
-func TestAnyReplicaCutsSubscribersAtNATS(t *testing.T) {
-	s := startDirect(t)
+func TestAnyReplicaCutsSubscribersAtNATS(t *testing.T) { eachNATS(t, anyReplicaCutsSubscribersAtNATS) }
+
+func anyReplicaCutsSubscribersAtNATS(t *testing.T, options ...testkit.Option) {
+	s := startDirect(t, options...)
 	m := s.NewMission()
 	worker := s.Agent("worker")
 	m.Admit(worker, "worker", 1)

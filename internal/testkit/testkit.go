@@ -52,6 +52,8 @@ type Stack struct {
 	options server.Options
 	routes  map[string][]httpkit.Route
 	stop    map[string]func()
+	// management is where each service shows its health.
+	management map[string]string
 }
 
 // Option changes how a Stack is started.
@@ -90,7 +92,7 @@ func Start(t testing.TB, options ...Option) *Stack {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Stack{t: t, keys: keys, KeysDir: keysDir, routes: map[string][]httpkit.Route{}, stop: map[string]func(){}}
+	s := &Stack{t: t, keys: keys, KeysDir: keysDir, routes: map[string][]httpkit.Route{}, stop: map[string]func(){}, management: map[string]string{}}
 	s.options = server.Options{Settings: &settings, Keys: keys}
 	for _, change := range options {
 		change(&s.options)
@@ -158,6 +160,9 @@ func (s *Stack) Rotate(r server.KeyRotation) *server.RotatedKey {
 // Stop ends one service as a terminating signal does, and waits for it.
 func (s *Stack) Stop(name string) { s.stop[name]() }
 
+// ManagementURL is where a service shows health and metrics.
+func (s *Stack) ManagementURL(name string) string { return s.management[name] }
+
 // Routes are the routes by service: authority, registry, authz.
 func (s *Stack) Routes() map[string][]httpkit.Route { return s.routes }
 
@@ -177,6 +182,7 @@ func (s *Stack) run(name string, run func(context.Context) error, o server.Optio
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- run(ctx) }()
+	s.management[name] = "http://" + o.Management.Addr().String()
 	stopped := false
 	s.stop[name] = func() {
 		if stopped {
@@ -220,13 +226,25 @@ func (s *Stack) As(role string) *client.Client {
 // Human registers a new human with one key.
 func (s *Stack) Human(name string) *client.Client {
 	s.t.Helper()
-	identity := s.identity(client.Human, name)
+	return s.human(s.identity(client.Human, name))
+}
+
+// Twin registers a human whose id is that of another Principal.
+func (s *Stack) Twin(of *client.Client) *client.Client {
+	s.t.Helper()
+	identity := s.identity(client.Human, "twin")
+	identity.Principal.ID = of.Principal().ID
+	return s.human(identity)
+}
+
+func (s *Stack) human(identity client.Identity) *client.Client {
+	s.t.Helper()
 	err := s.Registrar.RegisterKey(s.t.Context(), client.KeyBinding{
 		KeyID: identity.KeyID, Principal: identity.Principal, Algorithm: "Ed25519",
 		PublicKey: identity.PublicKey(), ValidFrom: client.Timestamp(time.Now()),
 	})
 	if err != nil {
-		s.t.Fatalf("register %s: %v", name, err)
+		s.t.Fatalf("register %s: %v", identity.Principal.ID, err)
 	}
 	return s.connect(identity)
 }
