@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/missionweave/server/client"
@@ -137,14 +138,14 @@ func restartWorker(ctx context.Context, s *scene) {
 	s.check("a Worker that stops leaves its work at checkpoints", m.lead.item(ids[0]).State == "queued" && m.lead.item(ids[1]).State == "queued",
 		"both WorkItems in slots were checkpointed and wait")
 	w.start()
-	s.gates.lift("restart")
+	s.goOn(ctx, m, ids...)
 	for _, id := range ids {
 		s.verify(ctx, m, id)
 	}
 	s.check("the queue is rebuilt from the log", len(before) == 2 && s.count(m, ids[2], "work.started") == 1 && s.count(m, ids[3], "work.started") == 1,
 		"%s were queued before; all of it was carried out after", s.named(before))
 	s.check("a restarted Worker has a new Session Epoch", w.present().Session().Epoch() > epoch, "%d after %d", w.present().Session().Epoch(), epoch)
-	s.check("work goes on from its checkpoint", slices.Contains(w.seen(ids[0]), "saved: "+ids[0]+" after half"), "the second run of %s had the state of the first", s.nameOf(ids[0]))
+	s.check("work goes on from its checkpoint", strings.Contains(s.handedIn(ctx, m, ids[0]), "saved: "+ids[0]+" after half"), "the second run of %s had the state of the first", s.nameOf(ids[0]))
 }
 
 // loseCoordinator replaces a Coordinator that is gone.

@@ -75,7 +75,7 @@ func (s *scene) recovered(ctx context.Context, m *mission, u *underway, what str
 	}
 	s.check("every Command sent through "+what+" is accepted once", accepted == duringOutage && s.messages(ctx, m, u) == duringOutage,
 		"%d accepted, %d Messages in the log", accepted, s.messages(ctx, m, u))
-	s.gates.lift(s.nameOf(u.id))
+	s.goOn(ctx, m, u.id)
 	s.verify(ctx, m, u.id)
 	s.check("work goes on after "+what, m.lead.item(u.id).State == "verified", "%s, Session Epoch %d as before: %v", s.nameOf(u.id), u.epoch, s.workers["coder"].present().Session().Epoch() == u.epoch)
 	s.check("nobody lost or repeated an Event through "+what, s.once() && s.gapless(m), "the owner's and the Coordinator's streams have every sequence once")

@@ -3,9 +3,16 @@
 // can go wrong with them.
 //
 // Everybody in it is a client of its own with a key of its own, over HTTP and
-// WebSocket; nobody knows anything but what the server sent. The hazard of such a
-// show is that it proves nothing: therefore every claim is a named check with
-// what proves it, a check that cannot be made is not there, and a scene that
+// WebSocket; nobody knows anything but what the server sent. The scenes are the
+// hands of the MissionOwner and the Coordinators. Workers run on their own: what a
+// scene wants of one it writes into a Conversation, what a Worker knows it says
+// there (talk.go), and what it is told at its start is in its setup (craft.go).
+// Outside of the server stands a system of its own that external actions change
+// (external.go).
+//
+// The hazard of such a show is that it proves nothing: therefore every claim is a
+// named check with what proves it, read back from the server; what must be shown
+// is listed (promises.go) and fails where its check did not run; and a scene that
 // breaks off is a failed check of its own.
 package scenario
 
@@ -25,7 +32,7 @@ import (
 // Options says where to play and who watches.
 type Options struct {
 	Stack *client.DevStack
-	// Seed decides whatever is chosen: the same seed plays the same course.
+	// Seed decides whatever the scenes choose; chooser says what that is.
 	Seed uint64
 	// Faults plays the failure suite too. Machinery breaks the server, and Command
 	// runs mw as a program of its own; what needs one that is nil is not run.
@@ -65,7 +72,11 @@ type Report struct {
 	Course   *Course           `json:"course,omitempty"`
 	Missions map[string]string `json:"missions"` // name -> missionId
 	Events   int               `json:"events"`
-	Seconds  float64           `json:"seconds"`
+	// Promises are what the scenario is there to show, with how many checks of each
+	// hold. Choices are what the seed has decided.
+	Promises []Kept   `json:"promises"`
+	Choices  []string `json:"choices"`
+	Seconds  float64  `json:"seconds"`
 }
 
 // checks collects checks; several scenes may run at once.
@@ -85,6 +96,7 @@ func (c *checks) add(k Check) {
 type scene struct {
 	*stage
 	name string
+	held map[string]*mission // WorkItems at a gate that this scene has to open
 }
 
 // broken ends a scene.
@@ -98,9 +110,9 @@ const sceneLimit = time.Minute
 func (st *stage) run(ctx context.Context, name string, f func(ctx context.Context, s *scene)) {
 	ctx, cancel := context.WithTimeoutCause(ctx, sceneLimit, fmt.Errorf("not within %s", sceneLimit))
 	defer cancel()
-	defer st.gates.liftAll() // whatever happens, no Worker waits for a scene that is over
-	s := &scene{stage: st, name: name}
+	s := &scene{stage: st, name: name, held: map[string]*mission{}}
 	st.line.scene(name)
+	defer s.letGo(context.WithoutCancel(ctx)) // whatever happens, no Worker waits for a scene that is over
 	defer func() {
 		switch r := recover().(type) {
 		case nil:
@@ -122,14 +134,17 @@ func (s *scene) check(name string, ok bool, proof string, args ...any) {
 	s.line.check(k)
 }
 
-// refused checks that the server refused with a code.
-func (s *scene) refused(name string, err error, code client.Code) {
+// refused checks that the server refused with a code and, where it is given, for
+// exactly this reason; a reason of "" is a refusal that discloses none.
+func (s *scene) refused(name string, err error, code client.Code, reason ...string) {
 	e, ok := errors.AsType[*client.Error](err)
 	switch {
 	case err == nil:
 		s.check(name, false, "it was accepted, want %s", code)
 	case !ok:
 		s.check(name, false, "no refusal but %v, want %s", err, code)
+	case len(reason) > 0 && e.Reason != reason[0]:
+		s.check(name, false, "refused with %s (%s), want %s (%s)", e.Code, e.Reason, code, reason[0])
 	case e.Reason != "":
 		s.check(name, e.Code == code, "refused with %s (%s)", e.Code, e.Reason)
 	default:
@@ -160,12 +175,13 @@ func TwoMissions(ctx context.Context, opt Options) (*Report, error) {
 		play func(context.Context, *scene)
 	}{
 		{"Two Missions begin", begin},
+		{"The stages are planned", plan},
 		{"Clarification before acceptance", clarify},
 		{"Sub-work: proposed and delegated", subWork},
 		{"Block and resume", blockAndResume},
 		{"Shared Worker", shareWorker},
 		{"Preemption", preempt},
-		{"Review by somebody else", review},
+		{"Code review and integration", review},
 		{"Nothing leaks", isolate},
 		{"Execution Approval", gate},
 		{"Budget", exhaust},
@@ -187,6 +203,7 @@ func TwoMissions(ctx context.Context, opt Options) (*Report, error) {
 	} {
 		st.run(ctx, part.name, part.play)
 	}
+	st.keep()
 	report := st.report(time.Since(started))
 	st.line.table(report)
 	st.line.omitted(report)
@@ -197,6 +214,7 @@ func (st *stage) report(took time.Duration) *Report {
 	r := &Report{
 		Scenario: "two-missions", Seed: st.opt.Seed, Faults: st.opt.Faults, OK: true, Checks: st.checks.all,
 		Missions: map[string]string{}, Seconds: took.Seconds(), NotRun: st.suite.notRun, Course: st.suite.course,
+		Choices: st.choose.taken(), Promises: kept(st.checks.all),
 	}
 	for _, k := range r.Checks {
 		if k.OK {

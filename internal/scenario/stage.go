@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/missionweave/server/client"
+	"github.com/missionweave/server/client/schedule"
 )
 
 // stage is everybody and everything.
@@ -18,8 +19,12 @@ type stage struct {
 	checks checks
 	line   *timeline
 	random *rand.Rand
-	gates  *gates
-	suite  suite
+	choose *chooser
+	facts  facts
+	shares map[string]schedule.Share // of Groups, at the shared Worker
+	// external is the system that external actions change.
+	external *external
+	suite    suite
 
 	owner    *actor
 	agents   map[string]*actor
@@ -46,6 +51,53 @@ func (m *mission) events() int {
 	return len(m.owner.log)
 }
 
+// facts are what the seed has decided about the Missions.
+type facts struct {
+	// marks are in every text that belongs to one Mission only.
+	marks map[string]string
+	ids   map[string][2]string // Mission -> its own id and its Group's
+	// heavy has three times the share of light at the shared Worker.
+	heavy, light string
+	release      string
+	country      string
+	missing      string // what the testing stage lacks at first
+	needless     string // what the first review by the human finds wanting
+}
+
+// The names of the Missions. hotfix comes later and goes first.
+const (
+	billing = "billing"
+	search  = "search"
+	hotfix  = "hotfix"
+)
+
+// heavyWeight is the share of the heavier Mission, where the other has 1.
+const heavyWeight = 3
+
+func (st *stage) decide() {
+	c := st.choose
+	st.facts = facts{marks: map[string]string{}, ids: map[string][2]string{}}
+	for _, name := range []string{billing, search, hotfix} {
+		st.facts.ids[name] = [2]string{c.id("Mission " + name), c.id("Group " + name)}
+		st.facts.marks[name] = c.one("first word of "+name, "amber", "blue", "copper", "dusky", "ebony", "frosty") + "-" +
+			c.one("second word of "+name, "anchor", "beacon", "cellar", "dynamo", "engine", "foundry") + "-of-" + name
+	}
+	st.facts.heavy, st.facts.light = billing, search
+	if c.one("the Mission with the greater share", billing, search) == search {
+		st.facts.heavy, st.facts.light = search, billing
+	}
+	st.facts.release = fmt.Sprintf("%d.%d", c.number("major of the release", 2, 9), c.number("minor of the release", 0, 20))
+	st.facts.country = c.one("the question of the analyst", "For which countries?", "For which tenants?", "For which currencies?")
+	st.facts.missing = c.one("what testing lacks", "The test database is missing.", "The test certificate has expired.", "The load generator is missing.")
+	st.facts.needless = c.one("what the human finds wanting", "Operators do not learn how to go back.", "Support is not told.", "The limits are not written down.")
+	st.shares = map[string]schedule.Share{
+		st.facts.ids[st.facts.heavy][1]: {Weight: heavyWeight}, st.facts.ids[st.facts.light][1]: {Weight: 1},
+		st.facts.ids[hotfix][1]: {Weight: 1, Class: 1},
+	}
+}
+
+func (st *stage) mark(m *mission) string { return st.facts.marks[m.name] }
+
 // production is the resource that an external action touches.
 const production = "urn:missionweave:demo:production"
 
@@ -67,10 +119,11 @@ var roles = []struct {
 func newStage(ctx context.Context, opt Options) (*stage, error) {
 	st := &stage{
 		opt: opt, stack: opt.Stack, line: newTimeline(opt.Out, opt.Columns, opt.Color),
-		random: rand.New(rand.NewPCG(opt.Seed, 22)), gates: newGates(), //nolint:gosec // a course to repeat, not a secret
+		random: rand.New(rand.NewPCG(opt.Seed, 22)), choose: newChooser(opt.Seed), //nolint:gosec // a course to repeat, not a secret
 		agents: map[string]*actor{}, workers: map[string]*employee{}, names: map[string]string{},
 	}
 	st.line.nameOf = st.nameOf
+	st.decide()
 	identity, err := opt.Stack.Identity("mission-owner")
 	if err != nil {
 		return nil, err //nolint:wrapcheck // says what is missing
@@ -81,6 +134,16 @@ func newStage(ctx context.Context, opt Options) (*stage, error) {
 	}
 	st.owner = &actor{name: "owner", c: c}
 	st.call(identity.Principal.ID, "owner")
+	service, err := st.connect("policy")
+	if err != nil {
+		st.close()
+		return nil, err
+	}
+	if st.external, err = newExternal(ctx, opt.Stack, service); err != nil {
+		service.Close()
+		st.close()
+		return nil, err
+	}
 	for _, r := range roles {
 		if err := st.hire(ctx, r.name, r.capabilities, r.slots); err != nil {
 			st.close()
@@ -124,6 +187,9 @@ func (st *stage) close() {
 	for _, a := range st.agents {
 		a.session.Close()
 		a.c.Close()
+	}
+	if st.external != nil {
+		st.external.close()
 	}
 	st.owner.c.Close()
 }
@@ -244,8 +310,12 @@ func reviewed(c *client.WorkContract) {
 
 // authorize makes a WorkItem.
 func (s *scene) authorize(ctx context.Context, m *mission, title string, c client.WorkContract, more ...map[string]any) string {
-	id := client.NewID()
+	id := s.choose.id("WorkItem " + title)
 	s.call(id, title)
+	var t task
+	if client.Decode(c.Constraints, &t) == nil && t.Gate != "" {
+		s.held[id] = m
+	}
 	payload := map[string]any{"title": title, "contract": c}
 	for _, members := range more {
 		for k, v := range members {

@@ -20,6 +20,7 @@ type timeline struct {
 	color   bool
 	started time.Time
 	nameOf  func(id string) string
+	headed  bool
 }
 
 // narrowest is the width below which columns are of no use.
@@ -51,6 +52,8 @@ func (t *timeline) scene(name string) {
 	t.printf("%s", t.paint("1", fmt.Sprintf("%7.2f  == %s", t.seconds(), name)))
 }
 
+// check prints a claim as it is made. A terminal shows as much of the proof as
+// there is room for; the table at the end has the rest.
 func (t *timeline) check(k Check) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -58,14 +61,22 @@ func (t *timeline) check(k Check) {
 	if !k.OK {
 		mark, code = "NOT", "1;31"
 	}
-	t.printf("%s", t.paint(code, fmt.Sprintf("%7.2f  %s %s: %s", t.seconds(), mark, k.Name, k.Proof)))
+	t.printf("%s", t.paint(code, t.cut(fmt.Sprintf("%7.2f  %s %s: %s", t.seconds(), mark, k.Name, k.Proof))))
+}
+
+// cut ends a line where the terminal ends.
+func (t *timeline) cut(line string) string {
+	if t.columns == 0 || utf8.RuneCountInString(line) <= t.columns {
+		return line
+	}
+	return strings.TrimRight(fit(line, t.columns), " ")
 }
 
 // note prints something that is no Event.
 func (t *timeline) note(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.printf("%s", t.paint("2", fmt.Sprintf("%7.2f  -- %s", t.seconds(), fmt.Sprintf(format, args...))))
+	t.printf("%s", t.paint("2", t.cut(fmt.Sprintf("%7.2f  -- %s", t.seconds(), fmt.Sprintf(format, args...)))))
 }
 
 // event prints an Event in its Mission's column.
@@ -82,19 +93,35 @@ func (t *timeline) event(m *mission, e client.Event) {
 		what = t.nameOf(e.WorkItemID)
 	}
 	if t.columns == 0 {
-		t.printf("%7.2f  %-10s %4d  %-30s %-14s %s", t.seconds(), m.name, e.Sequence, kind, who, what)
+		t.printf("%s", strings.TrimRight(fmt.Sprintf("%7.2f  %-12s %4d  %-32s %-14s %s", t.seconds(), m.name, e.Sequence, kind, who, what), " "))
 		return
 	}
 	width := (t.columns - 9 - 3) / 2
-	text := fit(fmt.Sprintf("%3d %s %s %s", e.Sequence, kind, who, what), width)
-	if m.column > 1 { // a child Mission stands in its parent's column
-		text = fit("└ "+m.name+" "+text, width)
+	t.heads(width)
+	text := fmt.Sprintf("%4d %s %s", e.Sequence, kind, what+" · "+who)
+	if what == "" {
+		text = fmt.Sprintf("%4d %s · %s", e.Sequence, kind, who)
 	}
-	left, right := text, strings.Repeat(" ", width)
+	if m.column > 1 { // a Mission that came later stands in the column of the one it belongs to
+		text = "└ " + m.name + " " + strings.TrimSpace(text)
+	}
+	text = t.paint(hue(e.Kind), fit(text, width))
+	left, right := text, ""
 	if m.column%2 == 1 {
-		left, right = right, text
+		left, right = strings.Repeat(" ", width), text
 	}
-	t.printf("%7.2f  %s %s %s", t.seconds(), t.paint(hue(e.Kind), left), t.paint("2", "│"), t.paint(hue(e.Kind), right))
+	t.printf("%7.2f  %s %s %s", t.seconds(), left, t.paint("2", "│"), right)
+}
+
+// heads names the columns once.
+func (t *timeline) heads(width int) {
+	if t.headed {
+		return
+	}
+	t.headed = true
+	t.printf("         %s %s %s", t.paint("1", fit(billing, width)), t.paint("2", "│"), t.paint("1", search))
+	line := strings.Repeat("─", width+1)
+	t.printf("         %s", t.paint("2", line+"┼"+line))
 }
 
 // fit cuts or fills to a number of characters.
@@ -124,7 +151,8 @@ func hue(kind string) string {
 	}
 }
 
-// table prints every check, by scene.
+// table prints every check by scene, then what the scenario is there to show, then
+// the verdict.
 func (t *timeline) table(r *Report) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -135,11 +163,23 @@ func (t *timeline) table(r *Report) {
 			scene = k.Scene
 			t.printf("%s", t.paint("1", scene))
 		}
-		mark := t.paint("32", "  ok ")
+		mark := t.paint("32", "ok ")
 		if !k.OK {
-			mark = t.paint("1;31", "  NOT")
+			mark = t.paint("1;31", "NOT")
 		}
-		t.printf("%s %-60s %s", mark, k.Name, t.paint("2", k.Proof))
+		t.printf("  %s %s", mark, k.Name)
+		for _, line := range wrap(k.Proof, max(t.columns, narrowest+20)-6) {
+			t.printf("      %s", t.paint("2", line))
+		}
+	}
+	t.printf("")
+	t.printf("%s", t.paint("1", "What the scenario shows"))
+	for _, p := range r.Promises {
+		mark := t.paint("32", "ok ")
+		if p.Held != p.Checks || p.Checks == 0 {
+			mark = t.paint("1;31", "NOT")
+		}
+		t.printf("  %s %-58s %2d of %2d checks", mark, p.Promise, p.Held, p.Checks)
 	}
 	t.printf("")
 	verdict := t.paint("1;32", "everything holds")
@@ -152,4 +192,23 @@ func (t *timeline) table(r *Report) {
 		}
 	}
 	t.printf("%d checks, %s; %d Events in %d Missions, %.1f s, seed %d", r.Passed+r.Failed, verdict, r.Events, len(r.Missions), r.Seconds, r.Seed)
+}
+
+// wrap breaks a text between words into lines of at most so many characters.
+func wrap(text string, width int) []string {
+	var lines []string
+	line := ""
+	for _, word := range strings.Fields(text) {
+		if line != "" && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width {
+			lines, line = append(lines, line), ""
+		}
+		if line != "" {
+			line += " "
+		}
+		line += word
+	}
+	if line != "" {
+		lines = append(lines, fit(line, min(width, utf8.RuneCountInString(line))))
+	}
+	return lines
 }
