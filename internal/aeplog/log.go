@@ -39,7 +39,8 @@ type Log struct{ signer Signer }
 // New makes a Log.
 func New(signer Signer) *Log { return &Log{signer: signer} }
 
-// Run is one Ownership Epoch of a WorkItem.
+// Run is one Ownership Epoch of a WorkItem. Epoch 0 is that of what nobody owned yet;
+// actions about no WorkItem of a Group are in the run of the Group's own id.
 type Run struct {
 	GroupID        string
 	WorkItemID     string
@@ -98,6 +99,10 @@ func (l *Log) Append(ctx context.Context, tx pgx.Tx, e Entry) (recordID string, 
 			lease, ordinal = &copied.LeaseID, copied.Ordinal
 		}
 	}
+	if e.Action.ArgumentDrift == nil {
+		// Silence would leave open whether the arguments were compared.
+		e.Action.ArgumentDrift = &evidence.ArgumentDrift{Result: "not-checked"}
+	}
 	if err := link(ctx, tx, runID, &e.Action); err != nil {
 		return "", err
 	}
@@ -143,6 +148,16 @@ func hold(ctx context.Context, tx pgx.Tx, r Run) (length int64, head string, err
 		return 0, "", fmt.Errorf("aeplog: run %s is of another Group", r.ID())
 	}
 	return length, head, nil
+}
+
+// NextInvocation is the number that an action's record would have under its lease.
+// The run is held until tx ends, so that the number stays free.
+func (l *Log) NextInvocation(ctx context.Context, tx pgx.Tx, r Run, a *evidence.Action) (int64, error) {
+	if _, _, err := hold(ctx, tx, r); err != nil {
+		return 0, err
+	}
+	n, _, err := invocation(ctx, tx, r.ID(), a)
+	return n, err
 }
 
 // invocation is the 1-based number of an attempt under a lease: that of an

@@ -148,7 +148,10 @@ func (v *verifier) decision(l *line, c *checked) {
 	issued := token && d.Outcome == "issued"
 	switch {
 	case issued && d.Token == nil:
-		v.problem(l, d.SubjectID, "gives out a token of which nothing is said")
+		if !v.tokenOver(d) {
+			v.problem(l, d.SubjectID, "gives out a token of which nothing is said")
+		}
+		v.tokens[idKey(d.SubjectID)] = &tokenSeen{line: l.at, id: d.SubjectID}
 	case !issued && d.Token != nil:
 		v.problem(l, d.SubjectID, "has a token and gives out none")
 	case issued:
@@ -170,6 +173,23 @@ func (v *verifier) decision(l *line, c *checked) {
 			v.problem(l, r.id, "rests on a lease that was not granted")
 		}
 	}
+}
+
+// tokenKept is how long after its end a service keeps the facts of a token.
+const tokenKept = 24 * time.Hour
+
+// tokenOver tells that a token had ended so long before the bundle was made that only
+// the decision about it is kept.
+func (v *verifier) tokenOver(d *decisionLine) bool {
+	var answer struct {
+		ExpiresAt string `json:"expiresAt"`
+	}
+	if err := d.Result.Decode(&answer); err != nil {
+		return false
+	}
+	expired, err1 := lexical.ParseTimestamp(answer.ExpiresAt)
+	taken, err2 := lexical.ParseTimestamp(v.head.TakenAt)
+	return err1 == nil && err2 == nil && expired.Time().Add(tokenKept).Before(taken.Time())
 }
 
 func (v *verifier) confirmRevoked(l *line, id string) {

@@ -105,6 +105,9 @@ type row struct {
 	// stale is an answer that was given and does not count for this action. It is
 	// known while a denial is recorded and not stored with it.
 	stale *staleAnswer
+	// policyEntry is the id of the Policy Log entry that is about to be written: the
+	// evidence names it.
+	policyEntry string
 }
 
 const sqlAction = `SELECT agent_id, action_id, group_id, work_item_id, proposal_digest, session_id, ownership_epoch, execution_lease_id,
@@ -228,28 +231,36 @@ func (s *Service) check(ctx context.Context, q authz.Querier, who sessions.Ident
 	if perr == nil {
 		return claims, nil
 	}
-	if perr.Code != protocol.CodeInternalError {
-		now, err := s.now(ctx, s.cfg.Pool)
-		if err != nil {
-			return claims, err
-		}
-		err = pgx.BeginFunc(ctx, s.cfg.Pool, func(tx pgx.Tx) error {
-			if err := s.emitRefusal(ctx, tx, who, p, digest, perr, now); err != nil {
-				return err
-			}
-			return policylog.Append(ctx, tx, policylog.Decision{
-				ID: s.cfg.Mint(), At: now, Category: policylog.Gate, Outcome: "refused", Code: perr.Code, Reason: perr.Reason,
-				RuleIDs: []string{"protocol:12"}, Principal: who.Principal, GroupID: p.GroupID, WorkItemID: p.WorkItemID, SubjectID: p.ActionID,
-				Input: marshal(map[string]any{
-					"actionType": p.ActionType, "argumentsDigest": digest, "operation": p.Operation, "resource": p.Resource,
-				}),
-			})
-		})
-		if err != nil {
-			return claims, err
-		}
+	return claims, s.refused(ctx, who, p, digest, perr)
+}
+
+// refused records that an action was refused before any manifest was asked, and
+// gives the refusal. A failure inside is no decision.
+func (s *Service) refused(ctx context.Context, who sessions.Identity, p *Proposal, digest string, perr *protocol.Error) error {
+	if perr.Code == protocol.CodeInternalError {
+		return perr
 	}
-	return claims, perr
+	err := pgx.BeginFunc(ctx, s.cfg.Pool, func(tx pgx.Tx) error {
+		now, err := s.now(ctx, tx)
+		if err != nil {
+			return err
+		}
+		id := s.cfg.Mint()
+		if err := s.emitRefusal(ctx, tx, who, p, digest, perr, now, id); err != nil {
+			return err
+		}
+		return policylog.Append(ctx, tx, policylog.Decision{
+			ID: id, At: now, Category: policylog.Gate, Outcome: "refused", Code: perr.Code, Reason: perr.Reason,
+			RuleIDs: []string{"protocol:12"}, Principal: who.Principal, GroupID: p.GroupID, WorkItemID: p.WorkItemID, SubjectID: p.ActionID,
+			Input: marshal(map[string]any{
+				"actionType": p.ActionType, "argumentsDigest": digest, "operation": p.Operation, "resource": p.Resource,
+			}),
+		})
+	})
+	if err != nil {
+		return err
+	}
+	return perr
 }
 
 // request is the question to the engine.
@@ -343,6 +354,10 @@ func (s *Service) proposeNew(ctx context.Context, who sessions.Identity, p *Prop
 		// Somebody else was first with this action id: the answer is theirs.
 		return s.Propose(ctx, who, *p)
 	}
+	var perr *protocol.Error
+	if errors.As(err, &perr) && (perr.Code == protocol.CodeBudgetExceeded || perr.Code == protocol.CodeWorkLeaseExpired) {
+		return nil, s.refused(ctx, who, p, digest, perr) // the decision did not take effect
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -416,6 +431,7 @@ func (s *Service) record(ctx context.Context, tx pgx.Tx, who protocol.Actor, x *
 	if len(rules) == 0 {
 		rules = []string{x.entry.RuleID}
 	}
+	x.policyEntry = s.cfg.Mint()
 	evidenceID, err := s.emitDecision(ctx, tx, x, m)
 	if err != nil {
 		return err
@@ -426,7 +442,7 @@ func (s *Service) record(ctx context.Context, tx pgx.Tx, who protocol.Actor, x *
 		return err
 	}
 	return policylog.Append(ctx, tx, policylog.Decision{
-		ID: s.cfg.Mint(), At: x.decidedAt, Category: policylog.Action, Outcome: strings.ToLower(string(x.entry.Decision)), RuleIDs: rules,
+		ID: x.policyEntry, At: x.decidedAt, Category: policylog.Action, Outcome: strings.ToLower(string(x.entry.Decision)), RuleIDs: rules,
 		ManifestVersion: x.manifestVersion, Principal: who, GroupID: x.groupID, WorkItemID: x.workItemID, SubjectID: x.actionID,
 		Input: marshal(&x.entry), Result: marshal(x.answer()),
 	})

@@ -39,7 +39,7 @@ const (
 )
 
 // evidenceEntry is what every record about an action says.
-func (s *Service) evidenceEntry(ctx context.Context, x *row, m *manifest.Manifest, at time.Time) (aeplog.Entry, *groups.State, error) {
+func (s *Service) evidenceEntry(ctx context.Context, tx pgx.Tx, x *row, m *manifest.Manifest, at time.Time) (aeplog.Entry, *groups.State, error) {
 	class := manifest.ClassUnknown
 	if m != nil {
 		class, _ = m.Class(x.entry.ActionType)
@@ -64,11 +64,6 @@ func (s *Service) evidenceEntry(ctx context.Context, x *row, m *manifest.Manifes
 	if x.usesActionID != x.actionID {
 		e.Action.ParentActionID = x.usesActionID
 	}
-	for _, ref := range []string{x.approvalID, x.requestID, x.usesRequestID} {
-		if ref != "" && !slices.Contains(e.Action.EvidenceRefs, ref) {
-			e.Action.EvidenceRefs = append(e.Action.EvidenceRefs, ref)
-		}
-	}
 	for _, id := range x.entry.Provenance {
 		e.Inputs = append(e.Inputs, evidence.InputRef{URI: id, TaintLabels: slices.Clone(labels)})
 	}
@@ -80,7 +75,56 @@ func (s *Service) evidenceEntry(ctx context.Context, x *row, m *manifest.Manifes
 		return e, nil, err
 	}
 	e.Budget = ledgerOf(g.State, x.workItemID)
-	return e, g.State, nil
+	e.Action.EvidenceRefs = references(x.policyEntry, x.approvalID, x.requestID, x.usesRequestID, headOf(g.State))
+	var ids []string
+	for _, r := range x.entry.Records {
+		ids = append(ids, r.ID)
+	}
+	e.Action.MemoryReadRefs, err = memoryRead(ctx, tx, x.groupID, ids)
+	return e, g.State, err
+}
+
+// references are what there is of the given ids, each once.
+func references(ids ...string) []string {
+	out := []string{}
+	for _, id := range ids {
+		if id != "" && !slices.Contains(out, id) {
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
+// headOf is the id of the last Event that a decision was taken on.
+func headOf(st *groups.State) string {
+	id, _ := st.EventAt(st.Head)
+	return id
+}
+
+// memoryRead are the keys of the memory values among the records of an ancestry: what
+// an action knows of memory.
+func memoryRead(ctx context.Context, tx pgx.Tx, groupID string, records []string) ([]string, error) {
+	if len(records) == 0 {
+		return nil, nil
+	}
+	return memoryKeys(ctx, tx, `SELECT DISTINCT key COLLATE "C" FROM memory_values WHERE group_id = $1 AND record_id = ANY ($2) ORDER BY 1`, groupID, records)
+}
+
+// memoryWritten are the keys that an action wrote.
+func memoryWritten(ctx context.Context, tx pgx.Tx, x *row) ([]string, error) {
+	if x.entry.ActionType != WriteAction {
+		return nil, nil
+	}
+	return memoryKeys(ctx, tx, `SELECT DISTINCT m.key COLLATE "C" FROM memory_values m JOIN provenance_records r USING (record_id)
+		WHERE m.group_id = $1 AND m.action_id = $2 AND r.made_by_id = $3 ORDER BY 1`, x.groupID, x.actionID, x.agentID)
+}
+
+func memoryKeys(ctx context.Context, tx pgx.Tx, sql string, args ...any) ([]string, error) {
+	rows, err := tx.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
 // ledgerOf is the account of a WorkItem in the members that a record has; money
@@ -134,11 +178,16 @@ func denyClass(e *manifest.Entry) string {
 
 // emitDecision writes the evidence record of a decision.
 func (s *Service) emitDecision(ctx context.Context, tx pgx.Tx, x *row, m *manifest.Manifest) (string, error) {
-	e, st, err := s.evidenceEntry(ctx, x, m, x.decidedAt)
+	e, st, err := s.evidenceEntry(ctx, tx, x, m, x.decidedAt)
 	if err != nil {
 		return "", err
 	}
 	a := &e.Action
+	if x.entry.Decision == manifest.ALLOW && x.entry.ActionType == WriteAction && x.entry.Parameters != nil {
+		if p, err := x.entry.Parameters.Value(); err == nil {
+			a.MemoryWriteRefs = references(p.Member("key").Str())
+		}
+	}
 	switch {
 	case x.entry.Decision == manifest.ASK: // nothing authorizes it yet
 	case x.stale != nil:
@@ -150,13 +199,22 @@ func (s *Service) emitDecision(ctx context.Context, tx pgx.Tx, x *row, m *manife
 		if l == nil {
 			break // a denial whose lease is not known stands on no grant
 		}
-		a.ScopeLeaseID, a.Lease, a.ApprovalGrant = x.leaseID, leaseEvidence(l, x.decidedAt), grantLease
+		a.ScopeLeaseID, a.Lease, a.ApprovalGrant = x.leaseID, leaseEvidence(w, l, x.decidedAt), grantLease
 		a.ApprovalDecision = gross(x.entry.Decision)
 		a.ArgumentDrift = &evidence.ArgumentDrift{Result: resultNotChecked, ApprovalOrLeaseID: x.leaseID}
 		if a.ApprovalDecision == decisionAllow && !insideLease(l, x.decidedAt) {
 			// It ended between the check of the token and now: the decision must not
 			// take effect.
 			return "", protocol.NewError(protocol.CodeWorkLeaseExpired, w.State)
+		}
+		if a.ApprovalDecision == decisionAllow && a.Lease.Limit != nil {
+			n, err := s.cfg.Evidence.NextInvocation(ctx, tx, e.Run, a)
+			if err != nil {
+				return "", err
+			}
+			if n > *a.Lease.Limit {
+				return "", protocol.NewError(protocol.CodeBudgetExceeded, "").WithDetail("dimension", "toolCallLimit")
+			}
 		}
 	}
 	return s.cfg.Evidence.Append(ctx, tx, e)
@@ -287,13 +345,19 @@ func insideLease(l *protocol.Lease, at time.Time) bool {
 
 // leaseEvidence is a lease as it stands, checked at a time. The clocks of the
 // service and of the Authority may differ by a moment: nothing starts before its
-// lease.
-func leaseEvidence(l *protocol.Lease, at time.Time) *evidence.LeaseEvidence {
+// lease. Its invocations are limited by the tool calls of the Work Contract, if
+// that grants any.
+func leaseEvidence(w *groups.WorkItem, l *protocol.Lease, at time.Time) *evidence.LeaseEvidence {
 	starts := instant(l.StartsAt)
 	if at.Before(starts) {
 		at = starts
 	}
-	return &evidence.LeaseEvidence{
+	e := &evidence.LeaseEvidence{
 		LeaseID: l.LeaseID, GrantedAtMS: starts.UnixMilli(), ExpiresAtMS: instant(l.ExpiresAt).UnixMilli(), StartedAtMS: at.UnixMilli(),
 	}
+	if limit := w.Contract.Budget.ToolCallLimit; limit != nil && *limit > 0 {
+		n := *limit
+		e.Limit = &n
+	}
+	return e
 }

@@ -117,7 +117,7 @@ func (s *Service) emitOutcome(ctx context.Context, tx pgx.Tx, x *row, o *Outcome
 	if err != nil && !errors.Is(err, errNoVersion) {
 		return nil, err
 	}
-	e, _, err := s.evidenceEntry(ctx, x, m, now)
+	e, _, err := s.evidenceEntry(ctx, tx, x, m, now)
 	if err != nil {
 		return nil, err
 	}
@@ -130,6 +130,9 @@ func (s *Service) emitOutcome(ctx context.Context, tx pgx.Tx, x *row, o *Outcome
 		out.ArgumentDrift = resultNotChecked
 	}
 	a.Outcome, a.ResultDigest = o.Result, o.ResultDigest
+	if a.MemoryWriteRefs, err = memoryWritten(ctx, tx, x); err != nil {
+		return nil, err
+	}
 	a.StateDigestKind, a.StateDigestCoverage = o.StateDigestKind, o.StateDigestCoverage
 	a.PreStateDigest, a.PostStateDigest = o.PreStateDigest, o.PostStateDigest
 	if o.ObservedArgumentsDigest != "" {
@@ -179,10 +182,7 @@ type Action struct {
 func (s *Service) mayInspect(ctx context.Context, who sessions.Identity, x *row) error {
 	access, err := s.enter(ctx, who.Principal, x.groupID)
 	if err != nil {
-		if refusal := code(err); refusal != "" && refusal != protocol.CodeInternalError {
-			return httpkit.NotFound()
-		}
-		return err
+		return undisclosed(err)
 	}
 	switch {
 	case who.Principal.Type == protocol.ActorAgent && who.Principal.ID == x.agentID, access.Manages:
@@ -199,9 +199,18 @@ func (s *Service) mayInspect(ctx context.Context, who sessions.Identity, x *row)
 		return err
 	}
 	if err := s.approver(ctx, who.Principal, x.groupID, now); err != nil {
-		return httpkit.NotFound() //nolint:wrapcheck // undisclosed looks like absent
+		return undisclosed(err)
 	}
 	return nil
+}
+
+// undisclosed makes a refusal look like what does not exist. A failure to ask stays
+// one: whoever may know must not be told that there is nothing.
+func undisclosed(err error) error {
+	if refusal := code(err); refusal != "" && refusal != protocol.CodeInternalError {
+		return httpkit.NotFound()
+	}
+	return err
 }
 
 // Inspect is everything about one action: what, why, where the data came from.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -16,11 +17,11 @@ import (
 	"github.com/missionweave/server/internal/sessions"
 )
 
-// emitRefusal writes the evidence record of an action whose token does not carry
-// it: what was tried, and what became of the lease under which it was tried. An
-// action about a WorkItem that nobody owned yet belongs to no run and leaves its
-// Policy Log entry only.
-func (s *Service) emitRefusal(ctx context.Context, tx pgx.Tx, who sessions.Identity, p *Proposal, digest string, refused *protocol.Error, now time.Time) error {
+// emitRefusal writes the evidence record of an action that was refused before any
+// manifest was asked: what was tried, and what became of the lease under which it was
+// tried. Who never owned the WorkItem leaves it in the run of its present epoch, and
+// who names none of the Group in the Group's own.
+func (s *Service) emitRefusal(ctx context.Context, tx pgx.Tx, who sessions.Identity, p *Proposal, digest string, refused *protocol.Error, now time.Time, policyEntry string) error {
 	g, err := s.cfg.Store.LoadGroup(ctx, p.GroupID)
 	if errors.Is(err, events.ErrGroupUnknown) {
 		return nil
@@ -28,27 +29,67 @@ func (s *Service) emitRefusal(ctx context.Context, tx pgx.Tx, who sessions.Ident
 	if err != nil {
 		return err
 	}
-	w, ok := g.State.WorkItems[p.WorkItemID]
-	if !ok || w.Owners[who.Principal.ID] == 0 {
-		return nil // not its work: the refusal of a stranger is no part of the run
+	run := aeplog.Run{GroupID: p.GroupID, WorkItemID: p.GroupID}
+	if w, ok := g.State.WorkItems[p.WorkItemID]; ok {
+		run.WorkItemID, run.OwnershipEpoch = p.WorkItemID, w.OwnershipEpoch
+		if epoch := w.Owners[who.Principal.ID]; epoch > 0 {
+			run.OwnershipEpoch = epoch
+		}
 	}
 	e := aeplog.Entry{
-		Run: aeplog.Run{GroupID: p.GroupID, WorkItemID: p.WorkItemID, OwnershipEpoch: w.Owners[who.Principal.ID]}, At: now,
-		TraceID: p.ActionID, Budget: ledgerOf(g.State, p.WorkItemID),
+		Run: run, At: now, TraceID: p.ActionID, Budget: ledgerOf(g.State, p.WorkItemID),
 		Context: &evidence.RunContext{AgentID: who.Principal.ID, SessionID: sessionID(who), DelegationChain: []string{}},
 		Action: evidence.Action{
-			ActionID: p.ActionID, ToolName: p.ActionType, TimestampMS: now.UnixMilli(), EvidenceRefs: []string{},
-			SideEffectClass: manifest.ClassUnknown, ArgumentsDigest: digest, InputTaintLabels: []string{}, OutputTaintLabels: []string{},
+			ActionID: p.ActionID, ToolName: p.ActionType, TimestampMS: now.UnixMilli(),
+			EvidenceRefs: references(policyEntry, p.ApprovalRequestID, headOf(g.State)), ArgumentsDigest: digest,
 			CapabilityDecision: &evidence.CapabilityDecision{
 				Capability: p.Operation, Subject: who.Principal.ID, Resource: p.Resource, Decision: decisionDeny,
 				ReasonCode: string(refused.Code), DenyReasonClass: refusalClass(refused),
 			},
 		},
 	}
-	if err := s.endedLease(ctx, tx, &e, p, who.Principal.ID, now); err != nil {
+	if err := s.describe(ctx, tx, &e, p); err != nil {
+		return err
+	}
+	if err := s.endedLease(ctx, tx, &e, p, who.Principal.ID, refused, now); err != nil {
 		return err
 	}
 	_, err = s.cfg.Evidence.Append(ctx, tx, e)
+	return err
+}
+
+// describe says of a refused action what the manifest in force says of its kind, and
+// what its data is: it was not asked to decide.
+func (s *Service) describe(ctx context.Context, tx pgx.Tx, e *aeplog.Entry, p *Proposal) error {
+	a := &e.Action
+	a.SideEffectClass = manifest.ClassUnknown
+	records, err := ancestry(ctx, tx, p.GroupID, p.Provenance)
+	if err != nil {
+		return err
+	}
+	m, err := s.inForce(ctx, tx, p.GroupID)
+	if err != nil {
+		return err
+	}
+	labels := []string{}
+	tainted := len(p.Provenance) > 0 // without a manifest nothing is known of channels
+	if m != nil {
+		a.SideEffectClass, _ = m.Class(p.ActionType)
+		e.PolicyBundleDigest = m.Version()
+		tainted = m.Context(p.Provenance, records).Tainted
+	}
+	if tainted {
+		labels = append(labels, recordTaint)
+	}
+	a.InputTaintLabels, a.OutputTaintLabels = labels, slices.Clone(labels)
+	for _, id := range p.Provenance {
+		e.Inputs = append(e.Inputs, evidence.InputRef{URI: id, TaintLabels: slices.Clone(labels)})
+	}
+	ids := make([]string, 0, len(records))
+	for id := range records {
+		ids = append(ids, id)
+	}
+	a.MemoryReadRefs, err = memoryRead(ctx, tx, p.GroupID, ids)
 	return err
 }
 
@@ -65,19 +106,22 @@ func refusalClass(refused *protocol.Error) string {
 }
 
 // endedLease says how the last Execution Lease of the Agent ended, if it has
-// ended: by its own time, or by an Event, which is named.
-func (s *Service) endedLease(ctx context.Context, tx pgx.Tx, e *aeplog.Entry, p *Proposal, agentID string, now time.Time) error {
+// ended: by its own time, by an Event, which is named, or by its invocations.
+func (s *Service) endedLease(ctx context.Context, tx pgx.Tx, e *aeplog.Entry, p *Proposal, agentID string, refused *protocol.Error, now time.Time) error {
 	g, err := s.cfg.Store.LoadGroup(ctx, p.GroupID)
 	if err != nil {
 		return err
 	}
-	_, l := leaseAt(g.State, p.WorkItemID, "")
-	if l == nil || l.HolderAgentID != agentID || l.OwnershipEpoch != e.Run.OwnershipEpoch || insideLease(l, now) {
+	w, l := leaseAt(g.State, p.WorkItemID, "")
+	usedUp := refused.Code == protocol.CodeBudgetExceeded
+	if l == nil || l.HolderAgentID != agentID || l.OwnershipEpoch != e.Run.OwnershipEpoch || insideLease(l, now) && !usedUp {
 		return nil
 	}
 	a := &e.Action
-	lease := leaseEvidence(l, now)
+	lease := leaseEvidence(w, l, now)
 	switch {
+	case insideLease(l, now):
+		a.ApprovalDecision = decisionExpired
 	case !now.Before(instant(l.ExpiresAt)):
 		a.ApprovalDecision = decisionExpired
 	default:

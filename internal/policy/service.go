@@ -39,6 +39,9 @@ type Evidence interface {
 	// Lease is the lease evidence of an earlier record of the action; nil if it has
 	// none.
 	Lease(ctx context.Context, tx pgx.Tx, recordID, actionID string) (*evidence.LeaseEvidence, error)
+	// NextInvocation is the number that the record of an action would have under its
+	// lease; it stays free until tx ends.
+	NextInvocation(ctx context.Context, tx pgx.Tx, r aeplog.Run, a *evidence.Action) (int64, error)
 }
 
 // Submit hands a signed Command to the Authority. INTERNAL_ERROR leaves open
@@ -118,6 +121,12 @@ func (*Versions) InForce(ctx context.Context, q authz.Querier, groupID string) (
 func (*Versions) Withdrawn(ctx context.Context, q authz.Querier, version string) (withdrawn bool, err error) {
 	err = q.QueryRow(ctx, `SELECT EXISTS (SELECT FROM manifest_withdrawals WHERE version = $1)`, version).Scan(&withdrawn)
 	return withdrawn, err
+}
+
+// Withdrawals implements authz.CountedManifests.
+func (*Versions) Withdrawals(ctx context.Context, q authz.Querier) (n int64, err error) {
+	err = q.QueryRow(ctx, `SELECT count(*) FROM manifest_withdrawals`).Scan(&n)
+	return n, err
 }
 
 // errNoVersion is a version that is not stored.
