@@ -196,8 +196,8 @@ func (f *Feed) step(ctx context.Context) (page Page, waiting bool, err error) {
 	}
 	raw, err := f.source.Log.Read(ctx, f.request.GroupID, f.position, pageSize)
 	if errors.Is(err, events.ErrTrimmed) {
-		f.ended = true
-		return Page{Through: f.position, End: f.source.Views.CursorTooOld(ctx, f.access).WithGroup(f.request.GroupID)}, false, nil
+		page, err := f.tooOld(ctx)
+		return page, false, err
 	}
 	if err != nil {
 		return Page{}, false, err //nolint:wrapcheck // only retried
@@ -235,6 +235,18 @@ func (f *Feed) step(ctx context.Context) (page Page, waiting bool, err error) {
 		page.End = protocol.NewError(protocol.CodeMembershipRequired, "").WithGroup(f.request.GroupID)
 	}
 	return page, false, nil
+}
+
+// tooOld ends a Feed whose position was trimmed while it stood there.
+func (f *Feed) tooOld(ctx context.Context) (Page, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	refusal := f.source.Views.CursorTooOld(ctx, f.access).WithGroup(f.request.GroupID)
+	if refusal.Code == protocol.CodeInternalError {
+		return Page{}, refusal // the database was asked in vain: the answer is not known yet
+	}
+	f.ended = true
+	return Page{Through: f.position, End: refusal}, nil
 }
 
 // visible keeps what the reader may see. At the end of the log no query is

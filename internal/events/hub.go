@@ -2,6 +2,7 @@ package events
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -43,7 +44,12 @@ type Hub struct {
 	mu     sync.Mutex
 	groups map[string]*watched
 
+	// readEvents is the Store's; reads bounds how often it runs at the same time.
+	readEvents func(ctx context.Context, groupID string, after int64, limit int) ([]StoredEvent, error)
+	reads      chan struct{}
+
 	poll   chan struct{}
+	panics atomic.Int64
 	wakes  atomic.Int64
 	misses atomic.Int64
 	heard  atomic.Int64
@@ -82,7 +88,14 @@ func NewHub(store *Store, options HubOptions) *Hub {
 	if options.PollAlone <= 0 {
 		options.PollAlone = 100 * time.Millisecond
 	}
-	return &Hub{store: store, options: options, groups: map[string]*watched{}, poll: make(chan struct{}, 1)}
+	h := &Hub{
+		store: store, options: options, groups: map[string]*watched{}, poll: make(chan struct{}, 1),
+		reads: make(chan struct{}, databaseReads),
+	}
+	if store != nil {
+		h.readEvents = store.ReadEvents
+	}
+	return h
 }
 
 // UseNATS lets messages of other processes wake readers.
@@ -293,13 +306,13 @@ func (h *Hub) Head(groupID string) int64 {
 // HubStats are counters since the start.
 type HubStats struct {
 	// Wakes counts wake-ups of readers, Misses reads that went to the database,
-	// Heard Events that were taken over from NATS.
-	Wakes, Misses, Heard int64
+	// Heard Events that were taken over from NATS, Panics reads that panicked.
+	Wakes, Misses, Heard, Panics int64
 }
 
 // Stats returns the counters.
 func (h *Hub) Stats() HubStats {
-	return HubStats{Wakes: h.wakes.Load(), Misses: h.misses.Load(), Heard: h.heard.Load()}
+	return HubStats{Wakes: h.wakes.Load(), Misses: h.misses.Load(), Heard: h.heard.Load(), Panics: h.panics.Load()}
 }
 
 // Read returns up to limit Events of a Group after a sequence, in order and
@@ -378,10 +391,18 @@ func (h *Hub) Read(ctx context.Context, groupID string, after int64, limit int) 
 // them, which must not wait for ever on a connection that nobody answers on.
 const answerWithin = 5 * time.Second
 
+// databaseReads bounds the pages that are read at the same time. Thousands of
+// readers that are behind must not each hold a goroutine and a place in the line
+// for a connection while the database does not answer.
+const databaseReads = 32
+
 func (h *Hub) fromDatabase(ctx context.Context, groupID string, after int64, limit int) ([]StoredEvent, error) {
+	select {
+	case h.reads <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	h.misses.Add(1)
-	ctx, cancel := context.WithTimeout(ctx, answerWithin)
-	defer cancel()
 	type page struct {
 		events []StoredEvent
 		err    error
@@ -390,12 +411,25 @@ func (h *Hub) fromDatabase(ctx context.Context, groupID string, after int64, lim
 	// readers would keep.
 	read := make(chan page, 1)
 	go func() {
-		events, err := h.store.ReadEvents(ctx, groupID, after, limit)
-		read <- page{events, err}
+		defer func() { <-h.reads }()
+		p := page{err: errReadPanicked}
+		defer func() {
+			if fault := recover(); fault != nil {
+				h.panics.Add(1)
+			}
+			read <- p
+		}()
+		ctx, cancel := context.WithTimeout(ctx, answerWithin)
+		defer cancel()
+		p.events, p.err = h.readEvents(ctx, groupID, after, limit)
 	}()
 	p := <-read
 	return p.events, p.err
 }
+
+// errReadPanicked is what a reader gets when its read panicked: the goroutine that
+// read is not the reader's, so nobody above it could have caught that.
+var errReadPanicked = errors.New("events: reading from the database panicked")
 
 // Watched counts the Groups with readers and the readers.
 func (h *Hub) Watched() (groups, readers int) {

@@ -128,37 +128,57 @@ func (s *Service) revoke(ctx context.Context, agentID string) error {
 	return s.cutAll(ctx, end)
 }
 
-// recheck cuts the connections whose key or Agent Card has ended.
+// recheckPage is how many connections are looked at by one query.
+const recheckPage = 1000
+
+// recheck cuts the connections whose key or Agent Card has ended, page by page to
+// the last one.
 func (s *Service) recheck(ctx context.Context) error {
-	rows, err := s.options.Pool.Query(ctx, `
-		SELECT server_id, client_id, agent_id, key_id, session_epoch FROM nats_connections LIMIT 10000`)
-	if err != nil {
-		return fmt.Errorf("natsauth: recheck: %w", err)
-	}
-	var places []place
-	var ids []sessions.Identity
-	var p place
-	id := sessions.Identity{Principal: protocol.Actor{Type: protocol.ActorAgent}, Kind: sessions.SessionToken}
-	if _, err := pgx.ForEachRow(rows, []any{&p.server, &p.client, &id.Principal.ID, &id.KeyID, &id.SessionEpoch}, func() error {
-		places, ids = append(places, p), append(ids, id)
-		return nil
-	}); err != nil {
-		return fmt.Errorf("natsauth: recheck: %w", err)
-	}
-	if len(ids) == 0 {
-		return nil
-	}
-	refusals, err := s.sessions.Recheck(ctx, ids)
-	if err != nil {
-		return fmt.Errorf("natsauth: recheck: %w", err)
-	}
-	var end []place
-	for i, refusal := range refusals {
-		if refusal != nil {
-			end = append(end, places[i])
+	var failed error
+	for after, more := (place{}), true; more; {
+		places, ids, err := s.page(ctx, after)
+		if err != nil {
+			return err
+		}
+		if len(ids) == 0 {
+			break
+		}
+		after, more = places[len(places)-1], len(places) == recheckPage
+		refusals, err := s.sessions.Recheck(ctx, ids)
+		if err != nil {
+			return fmt.Errorf("natsauth: recheck: %w", err)
+		}
+		var end []place
+		for i, refusal := range refusals {
+			if refusal != nil {
+				end = append(end, places[i])
+			}
+		}
+		if err := s.cutAll(ctx, end); err != nil {
+			failed = err // those that follow are looked at all the same
 		}
 	}
-	return s.cutAll(ctx, end)
+	return failed
+}
+
+// page reads the connections on record after a place.
+func (s *Service) page(ctx context.Context, after place) (places []place, ids []sessions.Identity, err error) {
+	rows, err := s.options.Pool.Query(ctx, `
+		SELECT server_id, client_id, agent_id, key_id, session_epoch FROM nats_connections
+		WHERE (server_id, client_id) > ($1, $2) ORDER BY server_id, client_id LIMIT $3`, after.server, after.client, recheckPage)
+	if err != nil {
+		return nil, nil, fmt.Errorf("natsauth: recheck: %w", err)
+	}
+	var p place
+	id := sessions.Identity{Principal: protocol.Actor{Type: protocol.ActorAgent}, Kind: sessions.SessionToken}
+	_, err = pgx.ForEachRow(rows, []any{&p.server, &p.client, &id.Principal.ID, &id.KeyID, &id.SessionEpoch}, func() error {
+		places, ids = append(places, p), append(ids, id)
+		return nil
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("natsauth: recheck: %w", err)
+	}
+	return places, ids, nil
 }
 
 // cutAll has connections cut. One that could not be stays on record and is tried

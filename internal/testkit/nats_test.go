@@ -286,6 +286,21 @@ func credentialsForNATSAreForActiveMembersOnly(t *testing.T, options ...testkit.
 			t.Errorf("no subject though everything before %d is published", from)
 		}
 	})
+	t.Run("an Agent has no more than 32 credentials alive", func(t *testing.T) {
+		many := s.Agent("many")
+		m.Admit(many, "observer", 1)
+		published(t, s, m.GroupID, m.Head)
+		k := s.Login(many)
+		for range 32 {
+			natsCredentials(t, s, k.Token, `{}`)
+		}
+		a := request(k.Token, `{}`)
+		a.Refused(t, 429, "RATE_LIMITED")
+		if ms, ok := a.Value(t).Member("retryAfterMs").Int(); !ok || ms <= 0 {
+			t.Errorf("no time to wait in %s", a.Body)
+		}
+		natsCredentials(t, s, m.Lead.Token, `{}`) // others have their own
+	})
 	t.Run("made up credentials", func(t *testing.T) {
 		c := natsCredentials(t, s, m.Lead.Token, `{}`)
 		for _, token := range []string{"", "x", c.token + "x", c.token[:len(c.token)-2] + "AA"} {
