@@ -199,7 +199,7 @@ func (s *scene) elsewhere(ctx context.Context, own *mission, real, none target) 
 	_, missing := own.lead.c.GetArtifact(ctx, own.group, none.hash)
 	e, ok := asError(err)
 	s.check("a known hash opens no Artifact through "+own.name, ok && e.Status == 404 && spell(err) == spell(missing),
-		"sha256:…%s through Group …%s: %s, as for content that nobody has", short(real.hash), short(own.group), client.CodeOf(err))
+		"sha256:…%s through Group …%s: 404 %s, as for content that nobody has", short(real.hash), short(own.group), client.CodeOf(err))
 }
 
 // marks searches everything that members of one Mission can read for what belongs

@@ -278,7 +278,7 @@ func (s *scene) recorded(ctx context.Context, m *mission, id string, epoch int64
 	decided, err := m.owner.c.EvidenceRecord(ctx, yes.EvidenceRecordID)
 	s.must("read the record of the decision", err)
 	s.check("the action left an evidence record that verifies", broken == 0 && bytes.Equal(decided, served.Items[1]) && chain[2].PrevRecordHash != nil && "sha256:"+*chain[2].PrevRecordHash == yes.EvidenceRecordID,
-		"run …%s has 3 records in one chain, …%s that of the decision; %d break a rule or have no valid signature", short(run), short(yes.EvidenceRecordID), broken)
+		"run …%s#%d has 3 records in one chain, …%s that of the decision; %d break a rule or have no valid signature", short(id), epoch, short(yes.EvidenceRecordID), broken)
 	receipt, err := json.Marshal(d)
 	s.must("encode the receipt", err)
 	digest := client.Hash(append(receipt, '\n'))
