@@ -101,6 +101,11 @@ func (s *Service) Write(ctx context.Context, who sessions.Identity, w MemoryWrit
 		if err != nil {
 			return err
 		}
+		if allowed {
+			if err := s.emitWritten(ctx, tx, who.Principal.ID, actionID, &w, out, now); err != nil {
+				return err
+			}
+		}
 		return s.logMemory(ctx, tx, now, who, w, &d, r, "written")
 	})
 	if err == nil {

@@ -3,6 +3,7 @@ package policy
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -154,6 +155,34 @@ func (s *Service) emitOutcome(ctx context.Context, tx pgx.Tx, x *row, o *Outcome
 		return nil, err
 	}
 	return out, nil
+}
+
+// emitWritten writes the evidence record of a memory write that an action allowed:
+// the service did it itself, so that nobody has to report it.
+func (s *Service) emitWritten(ctx context.Context, tx pgx.Tx, agentID, actionID string, w *MemoryWrite, out *Written, now time.Time) error {
+	x, err := findAction(ctx, tx, `agent_id = $1 AND action_id = $2`, agentID, actionID)
+	if err != nil {
+		return err
+	}
+	m, err := s.load(ctx, tx, x.manifestVersion)
+	if err != nil && !errors.Is(err, errNoVersion) {
+		return err
+	}
+	e, _, err := s.evidenceEntry(ctx, tx, x, m, now)
+	if err != nil {
+		return err
+	}
+	a := &e.Action
+	if err := s.standsOn(ctx, tx, x, a, x.argumentsDigest); err != nil {
+		return err
+	}
+	a.Outcome, a.MemoryWriteRefs = "success", references(w.Key)
+	if out.Tainted && !slices.Contains(a.OutputTaintLabels, recordTaint) {
+		a.OutputTaintLabels = append(a.OutputTaintLabels, recordTaint)
+	}
+	e.Outputs = []evidence.OutputRef{{URI: out.RecordID}}
+	_, err = s.cfg.Evidence.Append(ctx, tx, e)
+	return err
 }
 
 // Action is a Proposed Action for those who look after it.

@@ -43,6 +43,8 @@ type stand struct {
 	keeper *client.Client
 	item   string
 	lease  string
+	// toolCalls is the limit of the next WorkItem's contract, if it shall have one.
+	toolCalls int64
 }
 
 func newStand(t testing.TB, options ...testkit.Option) *stand {
@@ -51,6 +53,9 @@ func newStand(t testing.TB, options ...testkit.Option) *stand {
 	s.keeper = s.As("policy")
 	s.m = s.NewMissionWith(func(p map[string]any) {
 		p["permissions"] = []client.ResourceGrant{{Resource: "urn:repo:*", Operations: []string{"read", "write"}}}
+		budget, calls := p["budget"].(client.Budget), int64(100)
+		budget.ToolCallLimit = &calls
+		p["budget"] = budget
 	})
 	s.worker = s.Agent("worker")
 	s.m.Admit(s.worker, "worker", 0)
@@ -64,6 +69,9 @@ func (s *stand) own() {
 	s.t.Helper()
 	contract := s.m.Contract()
 	contract.AllowedResources = []client.ResourceGrant{{Resource: resource, Operations: []string{"read", "write"}}}
+	if s.toolCalls > 0 {
+		contract.Budget.ToolCallLimit = &s.toolCalls
+	}
 	s.item = client.NewID()
 	s.m.Do(client.Command{Kind: "work.authorize", WorkItemID: s.item}, map[string]any{"title": "Text", "contract": contract})
 	s.m.Offer(s.item, s.worker)
