@@ -164,7 +164,8 @@ func (j *Job) Proposed(ctx context.Context, actionID string) (*ProposedAction, e
 
 // Outcome is what was executed under an Action.
 type Outcome struct {
-	// ObservedParameters are those the tool really got.
+	// ObservedParameters are those the tool really got; nil when nobody knows, and
+	// then the record says that they were not checked.
 	ObservedParameters any
 	// Result is success, failure or skipped.
 	Result       string
@@ -181,7 +182,10 @@ type Recorded struct {
 
 // Outcome reports what was executed and returns the evidence record.
 func (j *Job) Outcome(ctx context.Context, actionID string, o Outcome) (*Recorded, error) {
-	body := map[string]any{"observedParameters": o.ObservedParameters, "result": o.Result}
+	body := map[string]any{"result": o.Result}
+	if o.ObservedParameters != nil {
+		body["observedParameters"] = o.ObservedParameters
+	}
 	if o.ResultDigest != "" {
 		body["resultDigest"] = o.ResultDigest
 	}

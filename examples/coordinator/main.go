@@ -1,7 +1,8 @@
 // Command coordinator leads one small Mission: it offers one WorkItem to a Worker,
-// reads what is handed in, accepts it, and submits the Mission. It creates the
-// Mission first and approves it at the end with the dev stack's MissionOwner,
-// which a human does elsewhere. Copy it to start your own.
+// has what is handed in judged, by another Worker when one is named, accepts it,
+// and submits the Mission. It creates the Mission first and approves it at the end
+// with the dev stack's MissionOwner, which a human does elsewhere. Copy it to start
+// your own.
 //
 //	go run ./examples/coordinator --stack .data/dev.json --worker echo "Say hello."
 package main
@@ -10,7 +11,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"log"
@@ -25,6 +25,8 @@ import (
 func main() {
 	devFile := flag.String("stack", ".data/dev.json", "dev.json of a running dev stack")
 	worker := flag.String("worker", "echo", "name of the Agent to offer the work to")
+	reviewer := flag.String("reviewer", "", "name of the Agent that judges the result (examples/workers/reviewer)")
+	mention := flag.String("mention", "", "what the reviewer looks for in the result")
 	capability := flag.String("capability", "text.echo", "capability that the work needs")
 	constraints := flag.String("constraints", "", "JSON object for the contract's constraints")
 	shell := flag.Bool("shell", false, "allow shell.run on urn:example:shell")
@@ -32,12 +34,16 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	goal := cmp.Or(flag.Arg(0), "Say hello.")
-	text, err := run(ctx, *devFile, *worker, contract(goal, *capability, *constraints, *shell))
+	team := team{worker: *worker, reviewer: *reviewer, mention: *mention}
+	text, err := run(ctx, *devFile, team, contract(goal, *capability, *constraints, *shell))
 	if err != nil {
 		log.Fatal(err)
 	}
 	fmt.Print(text)
 }
+
+// team is who does the work; Agents by name.
+type team struct{ worker, reviewer, mention string }
 
 func contract(goal, capability, constraints string, shell bool) client.WorkContract {
 	c := client.WorkContract{
@@ -63,7 +69,7 @@ func contract(goal, capability, constraints string, shell bool) client.WorkContr
 	return c
 }
 
-func run(ctx context.Context, devFile, worker string, work client.WorkContract) (string, error) {
+func run(ctx context.Context, devFile string, team team, work client.WorkContract) (string, error) {
 	stack, err := client.ReadDevStack(devFile)
 	if err != nil {
 		return "", err
@@ -74,9 +80,13 @@ func run(ctx context.Context, devFile, worker string, work client.WorkContract) 
 		return "", err
 	}
 	defer agent.Close()
-	workerID, err := hired(agents, worker)
-	if err != nil {
+	if team.worker, err = hired(ctx, agents, team.worker); err != nil {
 		return "", err
+	}
+	if team.reviewer != "" {
+		if team.reviewer, err = hired(ctx, agents, team.reviewer); err != nil {
+			return "", err
+		}
 	}
 	identity, err := stack.Identity("mission-owner")
 	if err != nil {
@@ -110,7 +120,7 @@ func run(ctx context.Context, devFile, worker string, work client.WorkContract) 
 	if err := lead.Until(ctx, "the Mission is active", func(b *client.Board) bool { return b.State == "active" }); err != nil {
 		return "", err
 	}
-	hashes, err := coordinate(ctx, lead, workerID, work)
+	hashes, err := coordinate(ctx, lead, team, work)
 	if err != nil {
 		return "", err
 	}
@@ -121,8 +131,27 @@ func run(ctx context.Context, devFile, worker string, work client.WorkContract) 
 	return string(content), err
 }
 
-// coordinate is what a Coordinator does: admit, authorize, offer, review, submit.
-func coordinate(ctx context.Context, lead *client.Member, workerID string, work client.WorkContract) ([]string, error) {
+// coordinate is what a Coordinator does: have the work done, have it judged, accept
+// it, and submit the Mission.
+func coordinate(ctx context.Context, lead *client.Member, team team, work client.WorkContract) ([]string, error) {
+	done, err := assign(ctx, lead, team.worker, "Work", work)
+	if err != nil {
+		return nil, err
+	}
+	checked, err := judge(ctx, lead, team, done)
+	if err != nil {
+		return nil, err
+	}
+	if err := accept(ctx, lead, done, checked); err != nil {
+		return nil, err
+	}
+	_, err = lead.Command(ctx, client.Command{Kind: "mission.submit_for_approval"}, map[string]any{"artifactHashes": done.Submission})
+	return done.Submission, err
+}
+
+// assign admits a Worker, authorizes a WorkItem, offers it to the Worker and waits
+// until it is handed in.
+func assign(ctx context.Context, lead *client.Member, workerID, title string, work client.WorkContract) (*client.Work, error) {
 	_, err := lead.Command(ctx, client.Command{Kind: "membership.change"}, map[string]any{
 		"member": client.Actor{Type: client.Agent, ID: workerID}, "role": "worker", "visibilityStartSequence": 1,
 	})
@@ -130,7 +159,7 @@ func coordinate(ctx context.Context, lead *client.Member, workerID string, work 
 		return nil, fmt.Errorf("admit the Worker: %w", err)
 	}
 	id := client.NewID()
-	_, err = lead.Command(ctx, client.Command{Kind: "work.authorize", WorkItemID: id}, map[string]any{"title": "Work", "contract": work})
+	_, err = lead.Command(ctx, client.Command{Kind: "work.authorize", WorkItemID: id}, map[string]any{"title": title, "contract": work})
 	if err != nil {
 		return nil, fmt.Errorf("authorize: %w", err)
 	}
@@ -152,23 +181,64 @@ func coordinate(ctx context.Context, lead *client.Member, workerID string, work 
 	}
 	item := lead.Items[id]
 	if item.State != "submitted" {
-		return nil, errors.New("the Worker did not hand anything in: " + item.State + " " + item.Reason)
+		return nil, fmt.Errorf("the Worker did not hand anything in: %s: %s", item.State, item.Reason)
 	}
-	me := lead.Session.Client()
-	checked, err := me.Identity().SignEvidence(client.Evidence{
-		EvidenceID: client.NewID(), MissionID: lead.MissionID, GroupID: lead.GroupID, WorkItemID: id, Type: "business_rule",
-		Subject: client.EvidenceSubject{Type: "work_item", ID: id}, CriterionIDs: []string{"done"}, Method: "Read it.", Result: "passed",
-		ArtifactHashes: item.Submission, GeneratedBy: lead.Me, CreatedAt: at(0),
-	})
+	return item, nil
+}
+
+// judge returns signed Evidence about a result: the verdict of the reviewer, who is
+// not the producer, or without one that of the Coordinator.
+func judge(ctx context.Context, lead *client.Member, team team, done *client.Work) (client.Raw, error) {
+	if team.reviewer == "" {
+		for _, hash := range done.Submission {
+			if _, err := lead.Session.Client().GetArtifact(ctx, lead.GroupID, hash); err != nil {
+				return nil, err
+			}
+		}
+		return sign(lead, done, "business_rule", "Read it.")
+	}
+	asked, err := json.Marshal(map[string]any{"review": map[string]any{
+		"workItemId": done.ID, "criterionIds": client.CriteriaOf(&done.Contract), "artifactHashes": done.Submission, "mustContain": team.mention,
+	}})
 	if err != nil {
 		return nil, err
 	}
-	_, err = lead.Command(ctx, client.Command{Kind: "work.accept_result", WorkItemID: id}, map[string]any{"evidence": []client.Raw{checked}})
+	work := contract("Judge the result.", "text.review", string(asked), false)
+	work.RequiredDeliverables[0].MediaType = "application/json"
+	review, err := assign(ctx, lead, team.reviewer, "Review", work)
 	if err != nil {
-		return nil, fmt.Errorf("accept the result: %w", err)
+		return nil, err
 	}
-	_, err = lead.Command(ctx, client.Command{Kind: "mission.submit_for_approval"}, map[string]any{"artifactHashes": item.Submission})
-	return item.Submission, err
+	verdict, err := lead.Session.Client().GetArtifact(ctx, lead.GroupID, review.Submission[0])
+	if err != nil {
+		return nil, err
+	}
+	var said client.Evidence
+	if err := json.Unmarshal(verdict, &said); err != nil {
+		return nil, fmt.Errorf("the verdict: %w", err)
+	}
+	if said.GeneratedBy.ID != team.reviewer || said.WorkItemID != done.ID || said.Result != "passed" {
+		return nil, fmt.Errorf("the reviewer does not accept it: %s: %s", said.Result, said.Method)
+	}
+	signed, err := sign(lead, review, "business_rule", "It is a verdict on the WorkItem that was asked about.")
+	if err != nil {
+		return nil, err
+	}
+	return verdict, accept(ctx, lead, review, signed)
+}
+
+func sign(lead *client.Member, item *client.Work, kind, method string) (client.Raw, error) {
+	return lead.Session.Client().SignFinding(client.WorkRef{MissionID: lead.MissionID, GroupID: lead.GroupID, WorkItemID: item.ID}, client.Finding{
+		Type: kind, Criteria: client.CriteriaOf(&item.Contract), Result: "passed", Method: method, Artifacts: item.Submission,
+	})
+}
+
+func accept(ctx context.Context, lead *client.Member, item *client.Work, evidence client.Raw) error {
+	_, err := lead.Command(ctx, client.Command{Kind: "work.accept_result", WorkItemID: item.ID}, map[string]any{"evidence": []client.Raw{evidence}})
+	if err != nil {
+		return fmt.Errorf("accept the result: %w", err)
+	}
+	return nil
 }
 
 // approve is the human's decision about exactly what was submitted.
@@ -192,15 +262,28 @@ func at(d time.Duration) string { return client.Timestamp(time.Now().Add(d)) }
 
 func tokens(n int64) client.Budget { return client.Budget{Currency: "EUR", ModelTokenLimit: &n} }
 
-// hired finds the id of an Agent that was hired on this stack.
-func hired(dir, name string) (string, error) {
-	b, err := os.ReadFile(filepath.Join(dir, name+".json")) //nolint:gosec // a name given on the command line
-	if err != nil {
-		return "", fmt.Errorf("start the Worker %q first: %w", name, err)
+// hired finds the id of an Agent that was hired on this stack, and waits a little
+// for one that is just being started.
+func hired(ctx context.Context, dir, name string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	again := time.NewTicker(200 * time.Millisecond)
+	defer again.Stop()
+	for {
+		b, err := os.ReadFile(filepath.Join(dir, name+".json")) //nolint:gosec // a name given on the command line
+		var stored struct {
+			Principal client.Actor `json:"principal"`
+		}
+		if err == nil {
+			err = json.Unmarshal(b, &stored)
+		}
+		if err == nil {
+			return stored.Principal.ID, nil
+		}
+		select {
+		case <-ctx.Done():
+			return "", fmt.Errorf("start the Worker %q first: %w", name, err)
+		case <-again.C:
+		}
 	}
-	var stored struct {
-		Principal client.Actor `json:"principal"`
-	}
-	err = json.Unmarshal(b, &stored)
-	return stored.Principal.ID, err
 }

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 
 	"github.com/missionweave/server/client"
 )
@@ -47,13 +48,15 @@ func run(ctx context.Context, devFile, name string) error {
 	return worker.Run(ctx)
 }
 
+// echo is the Worker's own part: it gets a Job and hands something in.
 func echo(ctx context.Context, job *client.Job) error {
-	if err := job.Reached(ctx, "read the goal", nil); err != nil {
-		return err
+	text := strings.TrimSpace(job.Contract.Goal)
+	if text == "" {
+		return job.Fail(ctx, "There is nothing to echo.")
 	}
-	hash, err := job.Publish(ctx, "text/plain", []byte(job.Contract.Goal+"\n"))
+	hash, err := job.Publish(ctx, "text/plain", []byte(text+"\n"))
 	if err != nil {
 		return err
 	}
-	return job.Submit(ctx, "Compared the text with the goal.", []string{hash})
+	return job.Submit(ctx, "Checked that there is a text, and that it is the goal.", []string{hash})
 }

@@ -88,5 +88,5 @@ func review(ctx context.Context, job *client.Job) error {
 	if err != nil {
 		return err
 	}
-	return job.Submit(ctx, "The verdict is signed and bound to the WorkItem.", []string{hash})
+	return job.Submit(ctx, "Read every Artifact and looked for the text; the verdict is signed and bound to the WorkItem.", []string{hash})
 }

@@ -94,7 +94,10 @@ func TestTimeAndOutputAreLimited(t *testing.T) {
 
 func TestNothingIsExecutedTwiceWhateverAnEarlierRunLeft(t *testing.T) {
 	runs := 0
-	execute := func() result { runs++; return result{Output: []byte("done"), Observed: map[string]any{"argv": []string{"x"}}} }
+	execute := func() result {
+		runs++
+		return result{Output: []byte("done"), Observed: map[string]any{"argv": []string{"x"}}}
+	}
 	book := journal{filepath.Join(t.TempDir(), "book")}
 	if book.has(proposed) {
 		t.Error("a mark before the first")
