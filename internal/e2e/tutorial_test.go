@@ -3,57 +3,108 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 )
 
-// block is a fenced part of the tutorial: commands, or what they print.
+// block is a fenced part of the tutorial: commands, or what the last of the
+// commands before it print.
 type block struct {
 	language, text string
 }
 
-var fence = regexp.MustCompile("(?ms)^```(sh|text)\n(.*?)^```$")
+var (
+	fence  = regexp.MustCompile("(?ms)^```(sh|text)\n(.*?)^```$")
+	inline = regexp.MustCompile("`([^`\n]+)`")
+	// program begins a text between single quotes that is meant to be typed.
+	program = regexp.MustCompile(`^(bin/\S+|mw|make|go|git|cd|cp|mkdir|sed|kill|export|curl|sudo|apt-get|bash|sh|scripts/\S+)\s`)
+)
 
-func tutorial(t *testing.T, root string) []block {
+// tutorial reads the page: its fenced parts, and the commands that stand in its
+// text. A fence of another language than sh and text would not be run by anybody.
+func tutorial(t *testing.T, root string) (blocks []block, mentioned []string) {
 	t.Helper()
-	page, err := os.ReadFile(filepath.Join(root, "docs", "tutorial.md"))
+	content, err := os.ReadFile(filepath.Join(root, "docs", "tutorial.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var blocks []block
-	for _, m := range fence.FindAllStringSubmatch(string(page), -1) {
+	page := string(content)
+	for _, m := range fence.FindAllStringSubmatch(page, -1) {
 		blocks = append(blocks, block{m[1], m[2]})
 	}
-	return blocks
+	if fences := strings.Count("\n"+page, "\n```"); fences != 2*len(blocks) || len(blocks) == 0 {
+		t.Fatalf("%d fences and %d blocks of sh and text: what stands in the others is not run", fences, len(blocks))
+	}
+	for _, m := range inline.FindAllStringSubmatch(fence.ReplaceAllString(page, ""), -1) {
+		if program.MatchString(m[1]) {
+			mentioned = append(mentioned, m[1])
+		}
+	}
+	return blocks, mentioned
 }
 
-// workTree copies what git knows of the project, as it stands now.
+// commands are the commands of a block: its lines, of which one that ends in a
+// backslash goes on in the next.
+func (b block) commands() (out []string) {
+	if b.language != "sh" {
+		return nil
+	}
+	for line := range strings.Lines(strings.ReplaceAll(b.text, "\\\n", " ")) {
+		if line = strings.TrimSpace(line); line != "" {
+			out = append(out, line)
+		}
+	}
+	return out
+}
+
+// workTree copies the project as it stands now, without what is built or kept.
 func workTree(t *testing.T, root string) string {
 	t.Helper()
-	list, err := exec.CommandContext(t.Context(), "git", "-C", root, "ls-files", "-co", "--exclude-standard", "-z").Output()
-	if err != nil {
-		t.Skipf("no list of the project's files: %v", err)
-	}
 	dir := t.TempDir()
-	for _, name := range strings.Split(strings.TrimRight(string(list), "\x00"), "\x00") {
-		content, err := os.ReadFile(filepath.Join(root, name))
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // somebody else's temporary file
+		}
 		if err != nil {
-			continue // deleted, or a folder of its own
+			return err
 		}
-		to := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-			t.Fatal(err)
+		name, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
 		}
-		if err := os.WriteFile(to, content, 0o644); err != nil {
-			t.Fatal(err)
+		switch {
+		case d.IsDir() && slices.Contains([]string{".git", ".data", ".tools", ".cache", "bin"}, name):
+			return fs.SkipDir
+		case d.IsDir():
+			return os.MkdirAll(filepath.Join(dir, name), 0o755)
+		case !d.Type().IsRegular():
+			return nil
 		}
+		content, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(dir, name), content, info.Mode().Perm())
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 	return dir
 }
@@ -66,20 +117,31 @@ func TestEveryCommandOfTheTutorialDoesWhatItSays(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	blocks, mentioned := tutorial(t, root)
 	dir := workTree(t, root)
-	blocks := tutorial(t, root)
 	var script strings.Builder
 	script.WriteString("set -euo pipefail\n")
+	var commands []string
 	for i, b := range blocks {
-		if b.language == "sh" {
-			fmt.Fprintf(&script, "echo '== block %d'\n%s", i, b.text)
+		fmt.Fprintf(&script, "echo '== block %d'\n", i)
+		for _, c := range b.commands() {
+			fmt.Fprintf(&script, "%s\necho '== done %d'\n", c, len(commands))
+			commands = append(commands, c)
 		}
 	}
-	// Other tests use the default ports.
-	commands := strings.ReplaceAll(script.String(), "--port-base 8420", fmt.Sprintf("--port-base %d", freePorts(t)))
+	for _, m := range mentioned {
+		if !slices.ContainsFunc(commands, func(c string) bool { return strings.Contains(c, m) }) {
+			t.Errorf("the text says %q, which no block does", m)
+		}
+	}
+	const port = "--port-base 8420" // other tests use the default ports
+	if strings.Count(script.String(), port) != 1 {
+		t.Fatalf("%q is not there once", port)
+	}
+	text := strings.ReplaceAll(script.String(), port, fmt.Sprintf("--port-base %d", freePorts(t)))
 	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "bash", "-c", commands)
+	cmd := exec.CommandContext(ctx, "bash", "-c", text)
 	cmd.Dir = dir
 	// Without paths in them what was built for an earlier copy is good for this one.
 	cmd.Env = append(os.Environ(), "GOFLAGS=-trimpath -buildvcs=false")
@@ -93,8 +155,15 @@ func TestEveryCommandOfTheTutorialDoesWhatItSays(t *testing.T) {
 	if stop := syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM); stop == nil {
 		awaitGroup(t, cmd.Process.Pid)
 	}
-	if err != nil && !strings.Contains(err.Error(), exec.ErrWaitDelay.Error()) {
-		t.Fatalf("%v\n%s", err, &out)
+	if err != nil && !errors.Is(err, exec.ErrWaitDelay) {
+		log, _ := os.ReadFile(filepath.Join(dir, ".data", "tutorial.log"))
+		t.Fatalf("%v\n%s\nserver:\n%s", err, &out, log)
+	}
+	// Counted by what was printed behind each, not by what was meant to be run.
+	for i, c := range commands {
+		if !strings.Contains(out.String(), fmt.Sprintf("== done %d\n", i)) {
+			t.Errorf("not run to its end: %s", c)
+		}
 	}
 	for i, b := range blocks {
 		if b.language != "text" {
