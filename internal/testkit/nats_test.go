@@ -207,7 +207,9 @@ func workersSubscribeAtNATS(t *testing.T, options ...testkit.Option) {
 	})
 }
 
-func TestANewSessionCutsSubscribersOfTheOldOneAtNATS(t *testing.T) { eachNATS(t, aNewSessionCutsSubscribersOfTheOldOneAtNATS) }
+func TestANewSessionCutsSubscribersOfTheOldOneAtNATS(t *testing.T) {
+	eachNATS(t, aNewSessionCutsSubscribersOfTheOldOneAtNATS)
+}
 
 func aNewSessionCutsSubscribersOfTheOldOneAtNATS(t *testing.T, options ...testkit.Option) {
 	s := startDirect(t, options...)
@@ -243,7 +245,9 @@ func aNewSessionCutsSubscribersOfTheOldOneAtNATS(t *testing.T, options ...testki
 	d.expect(4)
 }
 
-func TestCredentialsForNATSAreForActiveMembersOnly(t *testing.T) { eachNATS(t, credentialsForNATSAreForActiveMembersOnly) }
+func TestCredentialsForNATSAreForActiveMembersOnly(t *testing.T) {
+	eachNATS(t, credentialsForNATSAreForActiveMembersOnly)
+}
 
 func credentialsForNATSAreForActiveMembersOnly(t *testing.T, options ...testkit.Option) {
 	s := startDirect(t, options...)
@@ -311,7 +315,9 @@ func credentialsForNATSAreForActiveMembersOnly(t *testing.T, options ...testkit.
 	})
 }
 
-func TestSubscribersAtNATSEndWithTheSession(t *testing.T) { eachNATS(t, subscribersAtNATSEndWithTheSession) }
+func TestSubscribersAtNATSEndWithTheSession(t *testing.T) {
+	eachNATS(t, subscribersAtNATSEndWithTheSession)
+}
 
 func subscribersAtNATSEndWithTheSession(t *testing.T, options ...testkit.Option) {
 	s := startDirect(t, append(options, testkit.Policy(func(p *config.Policy) { p.SessionLifeSeconds = 3 }))...)
