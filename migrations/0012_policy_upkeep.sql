@@ -13,8 +13,11 @@ CREATE INDEX proposed_actions_by_action ON proposed_actions (action_id, proposed
 CREATE INDEX proposed_actions_unwritten ON proposed_actions (agent_id, group_id, arguments_digest, decided_at)
     WHERE state = 'allowed' AND NOT written;
 
--- What one Principal was told, for that Principal.
+-- What one Principal was told, for that Principal, and what is about no Group. They
+-- take the place of an index that no reader uses: each token writes all of them.
+DROP INDEX policy_decisions_category;
 CREATE INDEX policy_decisions_principal ON policy_decisions (group_id, principal_type, principal_id, entry);
+CREATE INDEX policy_decisions_organization ON policy_decisions (entry) WHERE group_id IS NULL;
 
 -- A token is nothing any more a day after its expiry: no check asks for its row, the
 -- revocation list leaves it out, and the Policy Log has both its issue and its end.
@@ -47,4 +50,5 @@ DROP TRIGGER token_revocations_kept ON token_revocations;
 CREATE TRIGGER token_revocations_kept BEFORE UPDATE OR DELETE ON token_revocations
     FOR EACH ROW EXECUTE FUNCTION mw_append_only();
 DROP FUNCTION mw_token_kept;
-DROP INDEX policy_decisions_principal, proposed_actions_unsettled, proposed_actions_by_request, proposed_actions_by_action, proposed_actions_unwritten;
+CREATE INDEX policy_decisions_category ON policy_decisions (category, entry);
+DROP INDEX policy_decisions_principal, policy_decisions_organization, proposed_actions_unsettled, proposed_actions_by_request, proposed_actions_by_action, proposed_actions_unwritten;

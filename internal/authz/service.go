@@ -40,6 +40,13 @@ type Manifests interface {
 	Withdrawn(ctx context.Context, q Querier, version string) (bool, error)
 }
 
+// CountedManifests is what Manifests may offer besides, so that a sweep looks at the
+// tokens of every Group only when something was withdrawn.
+type CountedManifests interface {
+	// Withdrawals is how many versions were ever withdrawn.
+	Withdrawals(ctx context.Context, q Querier) (int64, error)
+}
+
 // BatchedManifests is what Manifests may offer besides, so that the issue of a
 // token reads everything in one round trip: InForce as part of a batch.
 type BatchedManifests interface {
@@ -72,6 +79,7 @@ type Service struct {
 	groups *groupCache
 	swept  map[string]int64 // head at the last sweep by Group; the sweeper's own
 	sweptR int64            // Registry revision of the last sweep
+	sweptW int64            // withdrawals of manifests at the last sweep
 	wake   chan struct{}
 	policy atomic.Pointer[policyAt]
 }
@@ -110,14 +118,17 @@ type facts struct {
 }
 
 const sqlFacts = `SELECT clock_timestamp(), coalesce((SELECT revision FROM registry_head), 0),
-	coalesce(s.session_epoch, 0), coalesce(s.expires_at, '-infinity'::timestamptz)
+	coalesce(s.session_epoch, 0), s.expires_at
 FROM (SELECT 1) one LEFT JOIN agent_sessions s ON s.agent_id = $1`
 
 func queueFacts(b *pgx.Batch, agentID string, f *facts) {
 	b.Queue(sqlFacts, agentID).QueryRow(func(row pgx.Row) error {
-		var expires pgInstant
+		var expires *time.Time // none without a session
 		err := row.Scan(&f.now, &f.revision, &f.sessionEpoch, &expires)
-		f.now, f.sessionExpires = f.now.UTC(), expires.Time
+		f.now, f.sessionExpires = f.now.UTC(), time.Time{}
+		if expires != nil {
+			f.sessionExpires = expires.UTC()
+		}
 		return err
 	})
 }

@@ -60,7 +60,14 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 	ticker := time.NewTicker(s.cfg.SweepEvery)
 	defer ticker.Stop()
+	var forgotten time.Time
 	for {
+		if now := s.cfg.Now(); now.Sub(forgotten) >= forgetEvery {
+			forgotten = now
+			if _, err := s.Forget(ctx); err != nil && ctx.Err() == nil {
+				s.cfg.Log.WarnContext(ctx, "tokens that ended long ago could not be forgotten", "err", err)
+			}
+		}
 		if err := s.Sweep(ctx); err != nil && ctx.Err() == nil {
 			s.cfg.Log.WarnContext(ctx, "tokens could not be looked at", "err", err)
 		}
@@ -77,6 +84,40 @@ func (s *Service) Run(ctx context.Context) error {
 		case <-ticker.C:
 		}
 	}
+}
+
+// forgetEvery is the pause between two looks at what may be forgotten, forgetAtOnce
+// the most rows of one statement.
+const (
+	forgetEvery  = 10 * time.Minute
+	forgetAtOnce = 1000
+)
+
+// Forget deletes the rows of tokens whose expiry lies a day back, and returns how
+// many there were. Nothing asks for them any more: no check takes an expired token,
+// the revocation list leaves it out, and the Policy Log has issue and end. The row of
+// an approval for one use stays; the database refuses what is too early.
+func (s *Service) Forget(ctx context.Context) (n int64, err error) {
+	for _, sql := range []string{
+		`DELETE FROM token_revocations WHERE token_id IN (SELECT token_id FROM token_revocations
+			WHERE expires_at < clock_timestamp() - interval '1 day 1 minute' ORDER BY expires_at LIMIT $1)`,
+		`DELETE FROM issued_tokens WHERE token_id IN (SELECT t.token_id FROM issued_tokens t
+			WHERE t.expires_at < clock_timestamp() - interval '1 day 1 minute' AND NOT t.one_shot
+				AND NOT EXISTS (SELECT FROM token_revocations r WHERE r.token_id = t.token_id)
+			ORDER BY t.expires_at LIMIT $1)`,
+	} {
+		for {
+			tag, err := s.cfg.Store.Reader().Exec(ctx, sql, forgetAtOnce)
+			if err != nil {
+				return n, fmt.Errorf("authz: forget: %w", err)
+			}
+			n += tag.RowsAffected()
+			if tag.RowsAffected() < forgetAtOnce {
+				break
+			}
+		}
+	}
+	return n, nil
 }
 
 // Wake makes Run look at once.
@@ -97,7 +138,11 @@ type out struct {
 // Sweep revokes the tokens that are out and whose ground is gone. It is not safe
 // for concurrent use with itself.
 func (s *Service) Sweep(ctx context.Context) error {
-	moved, revision, err := s.moved(ctx)
+	withdrawn, err := s.withdrawals(ctx)
+	if err != nil {
+		return err
+	}
+	moved, revision, err := s.moved(ctx, withdrawn != s.sweptW)
 	if err != nil {
 		return err
 	}
@@ -120,17 +165,29 @@ func (s *Service) Sweep(ctx context.Context) error {
 		return err
 	}
 	if !failed {
-		s.sweptR = revision
+		s.sweptR, s.sweptW = revision, withdrawn
 	}
 	return nil
 }
 
+// withdrawals is a number that another withdrawal changes. Where that is not known
+// each sweep takes it for changed.
+func (s *Service) withdrawals(ctx context.Context) (int64, error) {
+	switch m := s.cfg.Manifests.(type) {
+	case nil:
+		return s.sweptW, nil
+	case CountedManifests:
+		return m.Withdrawals(ctx, s.cfg.Store.Reader())
+	}
+	return s.sweptW + 1, nil
+}
+
 // moved lists the Groups with tokens out where something has happened since they
 // were looked at: a log of the Mission tree has grown (an account above is charged
-// from elsewhere), the Registry has changed, a session was replaced, a manifest may
-// have been withdrawn, or a token is so new that it may have been stored after the
+// from elsewhere), the Registry has changed, a session was replaced, a manifest was
+// withdrawn, or a token is so new that it may have been stored after the
 // last look at what it does not lock.
-func (s *Service) moved(ctx context.Context) (map[string]int64, int64, error) {
+func (s *Service) moved(ctx context.Context, withdrawn bool) (map[string]int64, int64, error) {
 	pool := s.cfg.Store.Reader()
 	var revision int64
 	if err := pool.QueryRow(ctx, `SELECT coalesce((SELECT revision FROM registry_head), 0)`).Scan(&revision); err != nil {
@@ -153,7 +210,7 @@ func (s *Service) moved(ctx context.Context) (map[string]int64, int64, error) {
 	var stale bool
 	_, err = pgx.ForEachRow(rows, []any{&groupID, &head, &stale}, func() error {
 		present[groupID] = s.swept[groupID]
-		if stale || s.swept[groupID] != head || revision != s.sweptR || s.cfg.Manifests != nil {
+		if stale || s.swept[groupID] != head || revision != s.sweptR || withdrawn {
 			moved[groupID] = head
 		}
 		return nil

@@ -237,6 +237,8 @@ func compileAction(name string, d *Action, rows *[rowCount]map[string]bool, f *f
 		schema, err := compileSchema(d.Schema)
 		if err != nil {
 			f.add("actions."+name+".schema", "is not a JSON Schema: %s", schemaReason(err))
+		} else if at, ok := schemaLoop(schema); ok {
+			f.add(f.deepest("actions."+name+".schema", pathSteps(at)...), "refers to itself without looking further into the parameters, so nothing would ever fit it")
 		}
 		a.schema = schema
 	}

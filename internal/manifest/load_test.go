@@ -73,6 +73,8 @@ func TestAManifestIsRefusedWithPathAndLine(t *testing.T) {
 		"a predicate that is no condition": {[]string{`!parameters.to.endsWith("@example.org")`, "1 + 1"}, "is a int"},
 		"a schema with a typing error":     {[]string{"required: [to]", "requierd: [to]"}, "world.yaml:23: actions.send_email.schema.requierd: is not a keyword"},
 		"a schema that is none":            {[]string{"type: object", "type: thing"}, "actions.send_email.schema: is not a JSON Schema"},
+		"a schema that is only itself":     {[]string{"to: {type: string}", "to: {$ref: '#/properties/to'}"}, "world.yaml:22: actions.send_email.schema.properties.to: refers to itself"},
+		"a schema around itself":           {[]string{"to: {type: string}", "to: {anyOf: [{type: string}, {not: {$ref: '#/properties/to'}}]}"}, "actions.send_email.schema.properties.to: refers to itself"},
 		"a reference out of the schema":    {[]string{"to: {type: string}", `to: {$ref: "file:///etc/passwd"}`}, "may only refer to its own schema"},
 		"a deny for clean data":            {[]string{"action: send_email\n", "action: send_email\n      taint: clean\n"}, "would end when the data becomes tainted"},
 		"an escalation that a law forbids": {[]string{"{action: write_memory, taint: tainted}", "{action: send_email, taint: tainted}"}, "escalations[0]: can never decide anything: TaintContainmentLaw"},

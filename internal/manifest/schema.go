@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -80,6 +82,76 @@ func compileSchema(schema []byte) (*jsonschema.Schema, error) {
 		return nil, err
 	}
 	return c.Compile(at)
+}
+
+// schemaLoop finds a schema that comes back to itself about the same value: through
+// $ref, allOf and their like, and not through a member or an item. Validation would
+// give up on it every time. at is its place, as a JSON Pointer.
+func schemaLoop(root *jsonschema.Schema) (at string, found bool) {
+	const entered, left = 1, 2
+	state := map[*jsonschema.Schema]int{}
+	var below []*jsonschema.Schema
+	var visit func(s *jsonschema.Schema) bool
+	visit = func(s *jsonschema.Schema) bool {
+		switch {
+		case s == nil || state[s] == left:
+			return false
+		case state[s] == entered:
+			_, at, _ = strings.Cut(s.Location, "#")
+			return true
+		}
+		state[s] = entered
+		same := slices.Concat([]*jsonschema.Schema{s.Ref, s.Not, s.If, s.Then, s.Else}, s.AllOf, s.AnyOf, s.OneOf)
+		for _, name := range slices.Sorted(maps.Keys(s.DependentSchemas)) {
+			same = append(same, s.DependentSchemas[name])
+		}
+		for _, x := range same {
+			if visit(x) {
+				return true
+			}
+		}
+		state[s] = left
+		below = append(below, parts(s)...)
+		return false
+	}
+	for queue := []*jsonschema.Schema{root}; len(queue) > 0; queue = queue[1:] {
+		if visit(queue[0]) {
+			return at, true
+		}
+		queue, below = append(queue, below...), nil
+	}
+	return "", false
+}
+
+// parts are the schemas of a value's parts.
+func parts(s *jsonschema.Schema) (out []*jsonschema.Schema) {
+	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
+		out = append(out, s.Properties[name])
+	}
+	for _, x := range s.PatternProperties {
+		out = append(out, x)
+	}
+	out = append(out, s.PrefixItems...)
+	out = append(out, s.PropertyNames, s.UnevaluatedProperties, s.Contains, s.Items2020, s.UnevaluatedItems)
+	for _, x := range []any{s.AdditionalProperties, s.AdditionalItems, s.Items} {
+		if one, ok := x.(*jsonschema.Schema); ok {
+			out = append(out, one)
+		}
+	}
+	return out
+}
+
+// pathSteps are the steps of a JSON Pointer in the spelling of fault paths.
+func pathSteps(pointer string) (steps []string) {
+	for _, part := range strings.Split(pointer, "/")[1:] {
+		part = strings.NewReplacer("~1", "/", "~0", "~").Replace(part)
+		if _, err := strconv.Atoi(part); err == nil {
+			steps = append(steps, "["+part+"]")
+			continue
+		}
+		steps = append(steps, "."+part)
+	}
+	return steps
 }
 
 // schemaReason makes one line of the library's error.

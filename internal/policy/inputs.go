@@ -57,7 +57,8 @@ func (s *Service) Receive(ctx context.Context, who sessions.Identity, in Input) 
 		return nil, forbidden("no_manifest")
 	}
 	seen := m.Virtualize(in.Source, in.Payload)
-	if who.Principal.Type == protocol.ActorAgent && seen.Trust == manifest.Trusted {
+	if who.Principal.Type == protocol.ActorAgent || seen.Trust == manifest.Derived {
+		// Trust that is derived has parents, and what enters here has none.
 		seen.Trust, seen.Tainted = manifest.Untrusted, true
 	}
 	var out *SemanticEvent
@@ -118,10 +119,7 @@ func (s *Service) Event(ctx context.Context, who sessions.Identity, eventID stri
 		return nil, err
 	}
 	if _, err := s.enter(ctx, who.Principal, e.GroupID); err != nil {
-		if code(err) != "" && code(err) != protocol.CodeInternalError {
-			err = httpkit.NotFound()
-		}
-		return nil, err
+		return nil, undisclosed(err)
 	}
 	records, err := ancestry(ctx, s.cfg.Pool, e.GroupID, []string{record})
 	if err != nil {

@@ -59,7 +59,7 @@ func Prove(key ed25519.PrivateKey, token, method, uri, id string, now time.Time)
 // returns the proof's id: the caller refuses an id that it has seen within twice
 // the ProofWindow.
 func ReadProof(proof, token string, c *Claims, method, uri string, now time.Time) (id string, err error) {
-	if len(proof) > MaxLength {
+	if len(proof) > MaxLength || !oneSpelling(proof) {
 		return "", ErrProof
 	}
 	parser := jwt.NewParser(

@@ -149,3 +149,46 @@ func decode(x string) (ed25519.PublicKey, error) {
 	b, err := base64.RawURLEncoding.DecodeString(x)
 	return b, err
 }
+
+// A token has one spelling: whoever looks for it by its text finds it.
+func TestATokenHasOneSpelling(t *testing.T) {
+	t.Parallel()
+	token, err := tokens.Sign(membership(), key("k"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tokens.Read(token, expect()); err != nil {
+		t.Fatal(err)
+	}
+	dot := strings.LastIndexByte(token, '.')
+	last := token[len(token)-1]
+	for name, other := range map[string]string{
+		"a line break at the end":           token + "\n",
+		"a carriage return at the end":      token + "\r",
+		"a line break in the signature":     token[:dot+9] + "\n" + token[dot+9:],
+		"line breaks around the signature":  token[:dot+1] + "\r\n" + token[dot+1:] + "\r\n",
+		"a line break in the claims":        token[:dot-4] + "\n" + token[dot-4:],
+		"padding":                           token + "=",
+		"a space":                           token + " ",
+		"the other alphabet":                token[:dot+1] + strings.NewReplacer("-", "+", "_", "/").Replace(token[dot+1:]) + "+",
+		"other bits that the bytes ignore":  token[:len(token)-1] + string(last+1),
+		"a letter that is not of this page": token[:dot+1] + "\u00e9" + token[dot+1:],
+	} {
+		if _, err := tokens.Read(other, expect()); err == nil {
+			t.Errorf("taken with %s", name)
+		}
+	}
+	secret := key("holder")
+	proof, err := tokens.Prove(secret, token, "POST", "https://x", "id", now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := membership()
+	c.Confirmation.JKT = tokens.Thumbprint(secret.Public().(ed25519.PublicKey))
+	if _, err := tokens.ReadProof(proof, token, c, "POST", "https://x", now); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tokens.ReadProof(proof+"\n", token, c, "POST", "https://x", now); !errors.Is(err, tokens.ErrProof) {
+		t.Errorf("a proof with a line break: %v", err)
+	}
+}
