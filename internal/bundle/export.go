@@ -111,6 +111,11 @@ func (e *Exporter) snapshot(ctx context.Context, groupID string) (*snapshot, err
 		}
 		h.Format, h.GroupID = Format, groupID
 		state, err := s.fold(ctx, tx, dump)
+		if err != nil && dump != nil {
+			// A stored state only saves time: one that cannot be read, or that the Events
+			// do not follow, is left alone.
+			state, err = s.fold(ctx, tx, nil)
+		}
 		if err != nil {
 			return err
 		}

@@ -219,6 +219,7 @@ func (v *verifier) evidenceRecord(l *line, c *checked) {
 		v.problem(l, "", "C-09 E_CHAIN_BROKEN: does not name the record before it")
 	}
 	v.before = c.record
+	v.census.Add(c.record)
 	if len(c.problems) > 0 {
 		return
 	}

@@ -103,6 +103,7 @@ type reader struct {
 	chain *chain
 	hash  digest // as the last line claims
 	at, n int64
+	any   bool // something that begins as a line of a bundle was read
 }
 
 func newReader(r io.Reader) *reader {
@@ -120,6 +121,7 @@ func (r *reader) next(room *arena) (line, error) {
 		return line{}, err
 	}
 	r.at++
+	r.any = r.any || bytes.HasPrefix(raw, []byte(lineHash))
 	l := line{at: r.at, before: r.hash}
 	claimed, ok := parseLine(raw, &l)
 	if !ok {

@@ -63,6 +63,8 @@ type Report struct {
 	Signatures    int64     `json:"signatures"`
 	Total         int       `json:"problems"`
 	Problems      []Problem `json:"list"`
+	// Warnings are about the records as a whole; they are no problems.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // OK reports that there is no problem.
@@ -90,6 +92,11 @@ func (r *Report) WriteTo(w io.Writer) (int64, error) {
 	}
 	if r.Total > len(r.Problems) {
 		if err := say("… and %d more", r.Total-len(r.Problems)); err != nil {
+			return n, err
+		}
+	}
+	for _, w := range r.Warnings {
+		if err := say("warning: %s", w); err != nil {
 			return n, err
 		}
 	}

@@ -48,12 +48,22 @@ func Verify(ctx context.Context, r io.Reader, opt Options) (*Report, error) {
 	if err == nil && first != nil {
 		err = v.body(ctx, *first)
 	}
+	if !v.in.any && (err == nil || errors.Is(err, io.EOF) || errors.Is(err, errLineTooLong)) {
+		return nil, ErrNotBundle
+	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("bundle: %w", err)
 	}
 	v.finish()
 	return v.report, nil
 }
+
+// ErrNotBundle says that nothing of what was read is a line of a bundle: it is another
+// file, and not one that was changed.
+var ErrNotBundle = errors.New("bundle: not a bundle: no line is one of " + Format)
+
+// strayLines is how many lines that are none are read before the first that is one.
+const strayLines = 1000
 
 // verifier is one run over one bundle.
 type verifier struct {
@@ -89,6 +99,7 @@ type verifier struct {
 	oneShots   map[[16]byte]bool
 
 	known   *evidence.Registry
+	census  evidence.Census
 	run     *runLine
 	inRun   int64
 	before  *evidence.Value
@@ -167,6 +178,9 @@ func (v *verifier) preface() (*line, error) {
 			return &l, nil
 		}
 		if !v.accept(&l) {
+			if !v.in.any && v.report.Lines >= strayLines {
+				return nil, io.EOF
+			}
 			continue
 		}
 		switch l.kind {
@@ -412,6 +426,9 @@ func (v *verifier) finish() {
 		if !v.actions[p.id] {
 			v.report.add(Problem{Line: p.line, Kind: kindEvidence, Subject: p.id, Problem: "P-10 E_PARENT_UNRESOLVED: the record names a parent action that is not in the bundle"})
 		}
+	}
+	for _, kind := range v.census.Graduates() {
+		v.report.Warnings = append(v.report.Warnings, "P-13 W_OTHER_KIND_GRADUATE: more than one record in twenty uses the state digest kind "+kind)
 	}
 	slices.SortStableFunc(v.report.Problems, func(a, b Problem) int { return int(a.Line - b.Line) })
 }

@@ -159,24 +159,36 @@ func (c *checker) namespaceKnown(g *Registry, extension *Value, path string) {
 	}
 }
 
-// Graduates are the vendor kinds that more than one record in twenty uses (P-13):
-// candidates for a kind of their own. They are sorted.
-func Graduates(records []*Value) []string {
-	count := map[string]int{}
-	for _, r := range records {
-		kinds := map[string]bool{}
-		for _, a := range r.Get("actions").Items() {
-			if a.Get("state_digest_kind").Str() == kindOther {
-				kinds[a.Get("state_digest_coverage").Get("other_kind").Str()] = true
-			}
-		}
-		for k := range kinds {
-			count[k]++
+// Census counts vendor kinds over many records (P-13). The zero value has counted
+// none.
+type Census struct {
+	records int
+	kinds   map[string]int // how many records use each
+}
+
+// Add counts one record.
+func (c *Census) Add(record *Value) {
+	c.records++
+	if c.kinds == nil {
+		c.kinds = map[string]int{}
+	}
+	used := map[string]bool{}
+	for _, a := range record.Get("actions").Items() {
+		if a.Get("state_digest_kind").Str() == kindOther {
+			used[a.Get("state_digest_coverage").Get("other_kind").Str()] = true
 		}
 	}
+	for k := range used {
+		c.kinds[k]++
+	}
+}
+
+// Graduates are the vendor kinds that more than one record in twenty uses: candidates
+// for a kind of their own. They are sorted.
+func (c *Census) Graduates() []string {
 	var out []string
-	for k, n := range count {
-		if n*20 > len(records) {
+	for k, n := range c.kinds {
+		if n*20 > c.records {
 			out = append(out, k)
 		}
 	}

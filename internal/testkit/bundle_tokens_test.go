@@ -3,6 +3,7 @@ package testkit_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/url"
 	"slices"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/missionweave/server/client"
 	"github.com/missionweave/server/internal/bundle"
+	"github.com/missionweave/server/internal/events"
 	"github.com/missionweave/server/internal/testkit"
 )
 
@@ -165,6 +167,38 @@ func TestReceiptsAndTokensAreHeldAgainstTheLog(t *testing.T) {
 	} {
 		if got := verifyBundle(t, rehashed(t, tc.lines)); !said(got, tc.at, tc.want) {
 			t.Errorf("%s: line %d is not told %q: %v", name, tc.at, tc.want, got.Problems)
+		}
+	}
+}
+
+func TestAnUnreadableSnapshotDoesNotKeepAGroupFromItsExport(t *testing.T) {
+	s := testkit.Start(t)
+	m := s.NewMission()
+	m.Say("hello")
+	for name, state := range map[string]string{"no dump": "x", "a dump of nothing": `{"format":2,"events":{"ids":"","about":"","subjects":[]}}`} {
+		if _, err := s.Pool.Exec(t.Context(), `INSERT INTO snapshots (tree_id, group_id, sequence, format, state, created_at)
+			SELECT tree_id, group_id, 1, $2, $3, now() FROM groups WHERE group_id = $1
+			ON CONFLICT (tree_id, group_id) DO UPDATE SET state = excluded.state, sequence = 1`, m.GroupID, events.SnapshotFormat, []byte(state)); err != nil {
+			t.Fatal(err)
+		}
+		answer := s.Get(m.Owner, client.Path("v1", "groups", m.GroupID)+"/export")
+		if answer.Status != http.StatusOK {
+			t.Fatalf("%s: %d %s", name, answer.Status, answer.Body)
+		}
+		if report := verifyBundle(t, answer.Body); !report.OK() {
+			t.Errorf("%s: %v", name, report.Problems)
+		}
+	}
+}
+
+func TestAnotherFileIsNoBundle(t *testing.T) {
+	t.Parallel()
+	for name, raw := range map[string]string{
+		"nothing": "", "a word": "hello", "a record": `{"schema_version":"aep/v0.3"}`, "lines": strings.Repeat("{}\n", 5000),
+		"a binary": "\x7fELF\x00\x01",
+	} {
+		if report, err := bundle.Verify(t.Context(), strings.NewReader(raw), bundle.Options{}); !errors.Is(err, bundle.ErrNotBundle) {
+			t.Errorf("%s: %v %+v", name, err, report)
 		}
 	}
 }
