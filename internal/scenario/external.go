@@ -29,7 +29,7 @@ type external struct {
 	server   *http.Server
 	verifier *toolauth.Verifier
 	service  *client.Client // a service of the Organization, which may introspect
-	served   chan error
+	served   chan struct{}
 
 	mu        sync.Mutex
 	loseFirst bool
@@ -82,14 +82,17 @@ func newExternal(ctx context.Context, stack *client.DevStack, service *client.Cl
 		return nil, fmt.Errorf("scenario: the external system: %w", err)
 	}
 	x := &external{
-		url: "http://" + listener.Addr().String(), verifier: verifier, service: service, served: make(chan error, 1), loseFirst: true,
+		url: "http://" + listener.Addr().String(), verifier: verifier, service: service, served: make(chan struct{}), loseFirst: true,
 		refused: map[string]int{}, done: map[string]deployment{}, tokens: map[string]string{},
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /deployments", x.deploy)
 	mux.HandleFunc("GET /journal", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, x.journal()) })
 	x.server = &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
-	go func() { x.served <- x.server.Serve(listener) }()
+	go func() {
+		defer close(x.served)
+		_ = x.server.Serve(listener) // ends when it is closed
+	}()
 	return x, nil
 }
 

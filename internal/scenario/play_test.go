@@ -6,9 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"os"
-	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -124,7 +121,6 @@ func TestASeedDeterminesTheCourseOfAPlay(t *testing.T) {
 			t.Errorf("%s: %d of %d checks hold", k.Promise, k.Held, k.Checks)
 		}
 	}
-	documented(t, first)
 	if strings.Contains(plain, "│") || strings.Contains(plain, "\x1b") {
 		t.Error("a pipe gets columns or colours")
 	}
@@ -135,34 +131,5 @@ func TestASeedDeterminesTheCourseOfAPlay(t *testing.T) {
 	}
 	if !strings.Contains(wide, "│") {
 		t.Error("no columns on a terminal")
-	}
-}
-
-// documented holds the table of docs/scenario.md against a play: what it lists ran,
-// and what is promised is listed.
-func documented(t *testing.T, r *scenario.Report) {
-	t.Helper()
-	doc, err := os.ReadFile(filepath.Join("..", "..", "docs", "scenario.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	ran := map[string]bool{}
-	for _, k := range r.Checks {
-		ran[k.Name] = true
-	}
-	rows := regexp.MustCompile("(?m)^\\| ([^|]+) \\| (`.+`) \\|$").FindAllStringSubmatch(string(doc), -1)
-	var listed []string
-	for _, row := range rows {
-		listed = append(listed, row[1])
-		for _, check := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(row[2], -1) {
-			if !ran[check[1]] {
-				t.Errorf("docs/scenario.md: %q did not run", check[1])
-			}
-		}
-	}
-	for _, k := range r.Promises {
-		if !slices.Contains(listed, k.Promise) {
-			t.Errorf("docs/scenario.md does not list %q", k.Promise)
-		}
 	}
 }

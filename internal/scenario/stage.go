@@ -294,11 +294,6 @@ func (s *scene) contract(goal, capability string, t task, edit ...func(*client.W
 	return c
 }
 
-// after makes a contract depend on other WorkItems.
-func after(ids ...string) func(*client.WorkContract) {
-	return func(c *client.WorkContract) { c.DependencyWorkItemIDs = ids }
-}
-
 func urgent(urgency string) func(*client.WorkContract) {
 	return func(c *client.WorkContract) { c.RequestedUrgency = urgency }
 }

@@ -13,7 +13,7 @@ import (
 
 // The scenes do not reach into a Worker. What they want of it they write into a
 // Conversation, as a Coordinator does, and what it answers they read there. A
-// Message conveys no authority (spec section 6): a Worker asked to try a Command
+// Message conveys no authority (spec section 9): a Worker asked to try a Command
 // tries it under its own Membership and session, and says what the server said.
 
 // request is what a Worker of the cast answers or does when it is mentioned.
