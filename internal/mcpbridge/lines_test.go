@@ -77,7 +77,7 @@ func serve(t *testing.T, maxLine int) *raw {
 		cancel()
 		_ = in.Close()
 		_ = out.Close()
-		for range r.lines { //nolint:revive // what is left is of no interest
+		for range r.lines { // what is left is of no interest
 		}
 	})
 	return r
