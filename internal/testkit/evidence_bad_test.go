@@ -64,39 +64,48 @@ func TestBadRecordsAreToldEveryErrorByItsName(t *testing.T) {
 	}{
 		{
 			"a summary that is there and wrong", sign(strings.Replace(record(badAction), `"actions"`, `"run_side_effect_class_max":"read","actions"`, 1)),
-			[]string{"E_RUN_SIDE_EFFECT_MAX_MISMATCH"}, "/run_side_effect_class_max",
+			[]string{"E_RUN_SIDE_EFFECT_MAX_MISMATCH"},
+			"/run_side_effect_class_max",
 		},
 		{
 			"drift bound to another authority", sign(record(change(`"approval_or_lease_id":"L"`, `"approval_or_lease_id":"M"`))),
-			[]string{"E_DRIFT_AUTHORITY_MISMATCH"}, "/actions/0/argument_drift/approval_or_lease_id",
+			[]string{"E_DRIFT_AUTHORITY_MISMATCH"},
+			"/actions/0/argument_drift/approval_or_lease_id",
 		},
 		{
 			"drift bound to nothing", sign(record(change(`"approval_or_lease_id":"L",`, ``))),
-			[]string{"E_DRIFT_INCOMPLETE"}, "/actions/0/argument_drift/approval_or_lease_id",
+			[]string{"E_DRIFT_INCOMPLETE"},
+			"/actions/0/argument_drift/approval_or_lease_id",
 		},
 		{
 			"lease evidence outside of its window", sign(record(change(`"execution_started_at_ms":1500`, `"execution_started_at_ms":2000`))),
-			[]string{"E_LEASE_OUTSIDE_GRANT"}, "/actions/0/bounded_lease_evidence",
+			[]string{"E_LEASE_OUTSIDE_GRANT"},
+			"/actions/0/bounded_lease_evidence",
 		},
 		{
 			"a member that comes twice", sign(record(change(`"tool_name":"send"`, `"tool_name":"send","tool_name":"send"`))),
-			[]string{"E_DUPLICATE_KEY"}, "/actions/0/tool_name",
+			[]string{"E_DUPLICATE_KEY"},
+			"/actions/0/tool_name",
 		},
 		{
 			"a digest without coverage", sign(record(change(`"evidence_refs":[]`, `"evidence_refs":[],"post_state_digest":"opaque"`))),
-			[]string{"E_STATE_DIGEST_WITHOUT_COVERAGE"}, "/actions/0",
+			[]string{"E_STATE_DIGEST_WITHOUT_COVERAGE"},
+			"/actions/0",
 		},
 		{
 			"a member that a closed kind does not have", sign(record(change(`"evidence_refs"`, coverage+`"evidence_refs"`))),
-			[]string{"E_COVERAGE_UNKNOWN_FIELD"}, "/actions/0/state_digest_coverage/why",
+			[]string{"E_COVERAGE_UNKNOWN_FIELD"},
+			"/actions/0/state_digest_coverage/why",
 		},
 		{
 			"several at once", sign(record(strings.Replace(change(`"execution_started_at_ms":1500`, `"execution_started_at_ms":2000`), `"lease_duration_ms":1000`, `"lease_duration_ms":7`, 1))),
-			[]string{"E_LEASE_DURATION_MISMATCH", "E_LEASE_OUTSIDE_GRANT"}, "",
+			[]string{"E_LEASE_DURATION_MISMATCH", "E_LEASE_OUTSIDE_GRANT"},
+			"",
 		},
 		{
 			"a default that is written after signing", strings.Replace(sign(record(badAction)), `"actions"`, `"verifier_results":[],"actions"`, 1),
-			[]string{"E_SIGNATURE_INVALID"}, "",
+			[]string{"E_SIGNATURE_INVALID"},
+			"",
 		},
 	} {
 		names, paths := judged(tc.body)
