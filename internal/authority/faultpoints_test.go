@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"strconv"
@@ -28,15 +29,20 @@ type faulty struct {
 	m     *authoritytest.Mission
 	wire  *wire
 	frail *authoritytest.Replica
+	bulk  int
 }
 
-func startFaulty(t *testing.T) *faulty {
+func startFaulty(t *testing.T) *faulty { return startFaultyWith(t, math.MaxInt) }
+
+// startFaultyWith sends batches of so many rows with COPY.
+func startFaultyWith(t *testing.T, bulk int) *faulty {
 	t.Helper()
 	r, m := mission(t, authoritytest.Options{Policy: unlimited()})
 	f := &faulty{Rig: r, m: m, wire: newWire(t, r.Org.DatabaseURL)}
 	whole := r.Org.DatabaseURL
 	r.Org.DatabaseURL = f.wire.URL()
-	f.frail = r.AddReplica(authoritytest.Options{Policy: unlimited()})
+	f.frail = r.AddReplica(authoritytest.Options{Policy: unlimited(), Events: events.Options{BulkRows: bulk}})
+	f.bulk = bulk
 	r.Org.DatabaseURL = whole
 	return f
 }
@@ -86,7 +92,13 @@ func (f *faulty) points(t *testing.T) []point {
 // client was told is true, the Command counts once, and both processes give its
 // one receipt.
 func TestLineCutAtEveryPointOfACommit(t *testing.T) {
-	f := startFaulty(t)
+	t.Run("pipelined", func(t *testing.T) { lineCutAtEveryPoint(t, math.MaxInt) })
+	t.Run("copied", func(t *testing.T) { lineCutAtEveryPoint(t, 1) })
+}
+
+func lineCutAtEveryPoint(t *testing.T, bulk int) {
+	t.Helper()
+	f := startFaultyWith(t, bulk)
 	all := f.points(t)
 	cuts := 0
 	for _, p := range all {
@@ -118,6 +130,7 @@ const (
 	childDatabase = "MW_FAULT_DATABASE"
 	childCommand  = "MW_FAULT_COMMAND"
 	childKill     = "MW_FAULT_KILL"
+	childBulk     = "MW_FAULT_BULK"
 )
 
 // TestFaultChild is the Authority process of TestProcessKilledAtEveryPoint; by
@@ -140,9 +153,15 @@ func TestFaultChild(t *testing.T) {
 			return nil
 		}
 	}
+	bulk, err := strconv.Atoi(os.Getenv(childBulk))
+	if err != nil {
+		t.Fatal(err)
+	}
 	r := &authoritytest.Rig{T: t, Org: &registrytest.Org{DatabaseURL: databaseURL, Pool: registrytest.NewPool(t, databaseURL)}}
 	r.Replica = r.AddReplica(authoritytest.Options{
-		Policy: unlimited(), Events: events.Options{Hooks: events.Hooks{BeforeCommit: die("before"), AfterCommit: die("after")}},
+		Policy: unlimited(), Events: events.Options{
+			BulkRows: bulk, Hooks: events.Hooks{BeforeCommit: die("before"), AfterCommit: die("after")},
+		},
 	})
 	if _, refusal := r.Submit(body); refusal != nil {
 		t.Error(refusal)
@@ -156,7 +175,8 @@ func (f *faulty) kill(t *testing.T, body []byte, where string, p *point) bool {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestFaultChild$") //nolint:gosec // this very program
-	cmd.Env = append(os.Environ(), childDatabase+"="+f.wire.URL(), childCommand+"="+base64.StdEncoding.EncodeToString(body), childKill+"="+where)
+	cmd.Env = append(os.Environ(), childDatabase+"="+f.wire.URL(), childCommand+"="+base64.StdEncoding.EncodeToString(body), childKill+"="+where,
+		childBulk+"="+strconv.Itoa(f.bulk))
 	if p != nil {
 		f.wire.arm(*p, func() { _ = cmd.Process.Kill() })
 	}

@@ -13,9 +13,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Commit writes the batch in one transaction and, unless Within is set, in one
-// round trip: a condition that has moved raises an error on the server, which
-// skips everything behind it.
+// Commit writes the batch in one transaction and, unless Within is set or the
+// batch is large, in one round trip: a condition that has moved raises an error
+// on the server, which skips everything behind it.
 //
 // Errors: *HeadMoved, *ReceiptExists, ErrSessionMoved, ErrAdmissionExists,
 // ErrRegistryMoved (decide again), ErrUnavailable (nothing was committed),
@@ -38,10 +38,13 @@ func (s *Store) Commit(ctx context.Context, b *Batch) (*Attempt, error) {
 	attempt := s.attempt(conn, b)
 	running, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.options.CommitTimeout)
 	defer cancel()
-	if b.Within == nil {
-		err = s.commitPiped(running, conn, b)
-	} else {
+	switch {
+	case b.Within != nil:
 		err = s.commitStepwise(running, conn, b)
+	case len(b.Receipts)+len(b.Events) >= s.options.BulkRows:
+		err = s.commitBulk(running, conn, b)
+	default:
+		err = s.commitPiped(running, conn, b)
 	}
 	if err == nil {
 		if hook := s.hooks.AfterCommit; hook != nil {
@@ -130,10 +133,7 @@ func (s *Store) commitStepwise(ctx context.Context, conn *pgxpool.Conn, b *Batch
 		return err
 	}
 	if err := tx.SendBatch(ctx, &q).Close(); err != nil {
-		if err := s.outcome(ctx, conn, err); !errors.Is(err, ErrIndeterminate) {
-			return err
-		}
-		return unavailable(err) // before the commit was sent: certainly not done
+		return s.beforeCommit(ctx, conn, err)
 	}
 	if err := b.Within(ctx, tx); err != nil {
 		return err
@@ -157,15 +157,28 @@ func (s *Store) queue(q *pgx.Batch, b *Batch) error {
 	if err := b.queueEvents(q); err != nil {
 		return err
 	}
+	if err := b.queueRest(q); err != nil {
+		return err
+	}
+	b.Rows.queue(q)
+	b.queueEnd(q)
+	return nil
+}
+
+// queueRest queues what comes between the Events and the projections.
+func (b *Batch) queueRest(q *pgx.Batch) error {
 	b.queueSessions(q)
 	if err := b.queueAudits(q); err != nil {
 		return err
 	}
 	b.queuePolicy(q)
-	b.Rows.queue(q)
+	return nil
+}
+
+// queueEnd queues what comes behind the projections.
+func (b *Batch) queueEnd(q *pgx.Batch) {
 	b.queueTimers(q)
 	b.queueSnapshots(q)
-	return nil
 }
 
 const (
@@ -344,15 +357,14 @@ func (b *Batch) queueHeads(q *pgx.Batch) {
 	}
 }
 
-// queueReceipts inserts the receipts together with the probes of refused
-// Commands, in one order, and takes the probes out again.
-func (b *Batch) queueReceipts(q *pgx.Batch) error {
-	rows := slices.Clone(b.Receipts)
+// receiptRows are the receipts together with the probes of refused Commands, in
+// one order; the probes are taken out again.
+func (b *Batch) receiptRows() (rows []Receipt, probes []ReceiptKey) {
+	rows = slices.Clone(b.Receipts)
 	accepted := make(map[ReceiptKey]bool, len(rows))
 	for _, r := range rows {
 		accepted[r.ReceiptKey] = true
 	}
-	var probes []ReceiptKey
 	for _, a := range b.Admissions {
 		if a.Probe == nil || accepted[*a.Probe] {
 			continue
@@ -364,10 +376,15 @@ func (b *Batch) queueReceipts(q *pgx.Batch) error {
 			Response: []byte{}, Command: []byte{},
 		})
 	}
+	slices.SortFunc(rows, func(x, y Receipt) int { return compareKeys(x.ReceiptKey, y.ReceiptKey) })
+	return rows, probes
+}
+
+func (b *Batch) queueReceipts(q *pgx.Batch) error {
+	rows, probes := b.receiptRows()
 	if len(rows) == 0 {
 		return nil
 	}
-	slices.SortFunc(rows, func(x, y Receipt) int { return compareKeys(x.ReceiptKey, y.ReceiptKey) })
 	n := len(rows)
 	types, ids, actions := make([]string, n), make([]string, n), make([]string, n)
 	hashes, trees, groups := make([][]byte, n), make([]*int64, n), make([]*string, n)
@@ -392,6 +409,12 @@ func (b *Batch) queueReceipts(q *pgx.Batch) error {
 	}
 	q.Queue(sqlReceipts, types, ids, actions, hashes, trees, groups, kinds, at, records, keys, admitted, responses, commands,
 		b.Authority.ID)
+	b.queueAfterReceipts(q, probes)
+	return nil
+}
+
+// queueAfterReceipts adds what few receipts have, and takes the probes out.
+func (b *Batch) queueAfterReceipts(q *pgx.Batch, probes []ReceiptKey) {
 	for i := range b.Receipts {
 		if r := &b.Receipts[i]; len(r.Hidden) > 0 {
 			q.Queue(sqlHidden, r.Actor.Type, r.Actor.ID, r.ActionID, r.Hidden)
@@ -401,7 +424,6 @@ func (b *Batch) queueReceipts(q *pgx.Batch) error {
 		types, ids, actions := keyColumns(probes)
 		q.Queue(sqlUnprobe, types, ids, actions)
 	}
-	return nil
 }
 
 func keyColumns(keys []ReceiptKey) (types, ids, actions []string) {
@@ -450,7 +472,7 @@ func (b *Batch) queueAdmissions(q *pgx.Batch) error {
 	return nil
 }
 
-func (b *Batch) queueEvents(q *pgx.Batch) error {
+func (b *Batch) queueOrgEvents(q *pgx.Batch) error {
 	for i := range b.OrgEvents {
 		ev := &b.OrgEvents[i]
 		id, err := uuidBytes(ev.EventID)
@@ -470,6 +492,13 @@ func (b *Batch) queueEvents(q *pgx.Batch) error {
 			return err
 		}
 		q.Queue(sqlOrgEvent, id, ev.Kind, ev.SubjectID, ev.OccurredAt, command, signing, record, ev.KeyID, ev.AcceptedBy.ID, ev.Document)
+	}
+	return nil
+}
+
+func (b *Batch) queueEvents(q *pgx.Batch) error {
+	if err := b.queueOrgEvents(q); err != nil {
+		return err
 	}
 	n := len(b.Events)
 	if n == 0 {

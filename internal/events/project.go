@@ -82,7 +82,8 @@ type Touched struct {
 	proposals     bool
 	memberships   map[protocol.Actor]bool
 	conversations map[string]bool
-	messages      map[string]bool
+	posted        map[string]bool // new Messages
+	messages      map[string]bool // Messages that were amended
 	proposal      map[string]bool
 	workItems     map[string]bool
 	actions       map[string]bool // WorkItems whose ASKs changed
@@ -160,10 +161,10 @@ func (t *Touched) Event(ev *groups.Event) {
 	case *groups.CooperationOverrideConsumed:
 		mark(&t.overrides, p.GrantID)
 	case *groups.MessagePosted:
-		mark(&t.messages, p.MessageID)
+		mark(&t.posted, p.MessageID)
 		mark(&t.conversations, p.Message.ConversationID)
 	case *groups.MessageAmended:
-		mark(&t.messages, p.MessageID)
+		mark(&t.posted, p.MessageID)
 		mark(&t.messages, p.TargetMessageID)
 		mark(&t.conversations, p.Message.ConversationID)
 	case *groups.WorkProposed:
@@ -289,6 +290,10 @@ func (t *Touched) Write(rows *Rows, tree int64, s *groups.State) error {
 	}
 	each(t.memberships, s.Memberships, p.membership)
 	each(t.conversations, s.Conversations, p.conversation)
+	each(t.posted, s.Messages, func(m *groups.Message) {
+		delete(t.messages, m.MessageID) // new and amended at once
+		rows.addFresh(tableMessages, append([]any{tree, s.GroupID}, p.messageRow(m)...)...)
+	})
 	each(t.messages, s.Messages, p.message)
 	if t.proposals {
 		for _, x := range s.Proposals {
@@ -429,12 +434,14 @@ func (p *projector) conversation(c *protocol.Conversation) {
 	p.add(tableConversations, c.ConversationID, c.Type, c.PrimaryWorkItemID, c.Revision, p.bytes(c))
 }
 
-func (p *projector) message(m *groups.Message) {
+func (p *projector) message(m *groups.Message) { p.add(tableMessages, p.messageRow(m)...) }
+
+func (p *projector) messageRow(m *groups.Message) []any {
 	target := int64(0)
 	if t, ok := p.s.Messages[m.TargetMessageID]; ok {
 		target = t.Sequence
 	}
-	p.add(tableMessages, m.Sequence, m.MessageID, m.ConversationID, m.Kind, target, m.Retracted, m.Redacted)
+	return []any{m.Sequence, m.MessageID, m.ConversationID, m.Kind, target, m.Retracted, m.Redacted}
 }
 
 func (p *projector) workItem(w *groups.WorkItem, actions bool) {

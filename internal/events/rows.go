@@ -49,7 +49,7 @@ type table struct {
 	columns []column
 	keys    int
 
-	upsert, selectGroup string
+	upsert, copyIn, selectGroup string
 }
 
 func newTable(name string, keys int, columns ...column) *table {
@@ -68,6 +68,7 @@ func newTable(name string, keys int, columns ...column) *table {
 	list := strings.Join(names, ", ")
 	t.upsert = fmt.Sprintf("INSERT INTO %s (%s) SELECT * FROM unnest(%s) ON CONFLICT (%s) DO UPDATE SET %s",
 		name, list, strings.Join(params, ", "), strings.Join(names[:keys], ", "), strings.Join(sets, ", "))
+	t.copyIn = fmt.Sprintf("COPY %s (%s) FROM STDIN (FORMAT binary)", name, list)
 	t.selectGroup = fmt.Sprintf("SELECT %s FROM %s WHERE tree_id = $1 AND group_id = $2", list, name)
 	if len(order) > 0 {
 		t.selectGroup += " ORDER BY " + strings.Join(order, ", ")
@@ -96,6 +97,8 @@ type Rows struct {
 	tables []*table
 	rows   map[*table][]Row
 	at     map[*table]map[string]int
+	// fresh are rows that cannot be there yet, and are written once.
+	fresh map[*table][]Row
 }
 
 func (r *Rows) add(t *table, values ...any) {
@@ -119,14 +122,45 @@ func (r *Rows) add(t *table, values ...any) {
 	r.rows[t] = append(r.rows[t], row)
 }
 
+// addFresh adds a row that nothing has written before, in this transaction or an
+// earlier one.
+func (r *Rows) addFresh(t *table, values ...any) {
+	if r.fresh == nil {
+		r.fresh = map[*table][]Row{}
+	}
+	r.fresh[t] = append(r.fresh[t], Row{t, values})
+}
+
 // queue adds one upsert per table.
 func (r *Rows) queue(b *pgx.Batch) {
+	for t, rows := range r.fresh {
+		t.queue(b, rows)
+	}
+	r.queueUpserts(b)
+}
+
+// queueUpserts leaves the fresh rows out.
+func (r *Rows) queueUpserts(b *pgx.Batch) {
 	for _, t := range r.tables {
-		args := make([]any, len(t.columns))
+		t.queue(b, r.rows[t])
+	}
+}
+
+func (t *table) queue(b *pgx.Batch, rows []Row) {
+	args := make([]any, len(t.columns))
+	for i, c := range t.columns {
+		args[i] = columnOf(rows, i, c.typ)
+	}
+	b.Queue(t.upsert, args...)
+}
+
+// binary encodes rows for COPY.
+func (t *table) binary(out *copyRows, rows []Row) {
+	for _, r := range rows {
+		out.row(uint16(len(t.columns))) //nolint:gosec // a table has few columns
 		for i, c := range t.columns {
-			args[i] = columnOf(r.rows[t], i, c.typ)
+			out.column(c.typ, r.values[i])
 		}
-		b.Queue(t.upsert, args...)
 	}
 }
 

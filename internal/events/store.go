@@ -22,8 +22,11 @@ type Options struct {
 	// CommitTimeout bounds the wait for a commit's answer, default 30 s; past it
 	// the outcome is settled like that of a lost connection.
 	CommitTimeout time.Duration
+	// BulkRows is from how many receipts and Events on a batch is sent with COPY,
+	// default 64.
+	BulkRows int
 	// SnapshotEvery is how many Events a quiet Group may be ahead of its snapshot,
-	// default 2,000; a busy one may be ahead by ten times as many, or by as many
+	// default 2,000; a busy one may be ahead by fifty times as many, or by as many
 	// as the snapshot stands for. SnapshotQuiet is how long a Group must not have
 	// grown to count as quiet, default 2 s.
 	SnapshotEvery int64
@@ -66,6 +69,9 @@ func Open(ctx context.Context, url string, options Options) (*Store, error) {
 	}
 	if options.CommitTimeout <= 0 {
 		options.CommitTimeout = 30 * time.Second
+	}
+	if options.BulkRows <= 0 {
+		options.BulkRows = 64
 	}
 	if options.SnapshotEvery <= 0 {
 		options.SnapshotEvery = 2000
