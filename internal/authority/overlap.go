@@ -66,16 +66,16 @@ func (l *lane) extend(r *round, tasks []*task) bool {
 // fly commits a decided round and, while that is under way, decides the next,
 // and so on. It returns the tasks it took and did not decide; nothing is under
 // way then.
-func (l *lane) fly(r *round) []*task {
+func (l *lane) fly(r *round) (waiting []*task) {
 	for {
 		if err := r.assemble(); err != nil {
 			r.drop()
 			l.serve(r.tasks)
-			return nil
+			return waiting
 		}
 		if r.idle() {
 			r.finish()
-			return nil
+			return waiting
 		}
 		landed := make(chan error, 1)
 		go func() {
@@ -83,7 +83,8 @@ func (l *lane) fly(r *round) []*task {
 			defer cancel()
 			landed <- r.commit(ctx)
 		}()
-		next, waiting, err := l.meanwhile(r, landed)
+		next, late, err := l.meanwhile(r, landed, waiting)
+		waiting = late
 		if errors.Is(err, events.ErrIndeterminate) {
 			err = l.settle(r, err)
 		}
@@ -105,49 +106,51 @@ func (l *lane) fly(r *round) []*task {
 			return waiting
 		}
 		next.behind = nil
-		waiting = l.collect(waiting)
 		if !plain(waiting) {
 			// What was decided goes first; then nothing is under way for the rest.
 			l.land(next)
 			return waiting
 		}
-		if len(waiting) > 0 && !l.extend(next, waiting) {
-			return next.tasks
-		}
 		r = next
 	}
 }
 
-// meanwhile takes tasks until the commit under way has landed, and decides the
-// first of them as soon as there are enough to be worth a look of their own.
-func (l *lane) meanwhile(r *round, landed <-chan error) (next *round, waiting []*task, err error) {
+// meanwhile takes tasks until the commit under way has landed, and decides them
+// whenever there are enough to be worth a look of their own. What comes too late
+// for that is left for the round after: the database does not wait for it.
+func (l *lane) meanwhile(r *round, landed <-chan error, waiting []*task) (next *round, late []*task, err error) {
 	enough := max(4, len(r.tasks)/2)
 	queue := l.queue
 	for {
+		if queue != nil && len(waiting) >= enough {
+			if !plain(waiting) {
+				queue = nil
+				continue
+			}
+			if next == nil {
+				next = newRound(l)
+				next.behind = r
+			}
+			if !l.extend(next, waiting) {
+				// Decided in sequence, after the commit.
+				waiting, next, queue = next.tasks, nil, nil
+				continue
+			}
+			waiting = nil
+			if len(next.tasks) >= l.s.opt.Round {
+				queue = nil
+			}
+		}
+		from := queue
+		if len(waiting) >= l.s.opt.Round {
+			from = nil // the rest waits where its senders are pushed back
+		}
 		select {
 		case err := <-landed:
 			return next, waiting, err
-		case t := <-queue:
+		case t := <-from:
 			waiting = l.collect(waiting, t)
 		}
-		if len(waiting) >= l.s.opt.Round {
-			queue = nil
-		}
-		if next != nil || len(waiting) < enough {
-			continue
-		}
-		if !plain(waiting) {
-			queue = nil
-			continue
-		}
-		next = newRound(l)
-		next.behind = r
-		if !l.extend(next, waiting) {
-			// Decided in sequence, after the commit.
-			waiting, next, queue = next.tasks, nil, nil
-			continue
-		}
-		waiting = nil
 	}
 }
 
