@@ -93,6 +93,9 @@ func newStand(ctx context.Context, options Options) (_ *stand, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if err = s.fillLog(ctx); err != nil {
+		return nil, err
+	}
 	s.hub = events.NewHub(s.store, events.HubOptions{})
 	policy := authority.DefaultPolicy()
 	policy.Limits.MessagesPerMinute, policy.Limits.DuplicateDecompositionOff = 0, true
@@ -124,6 +127,19 @@ func newStand(ctx context.Context, options Options) (_ *stand, err error) {
 	s.wg.Go(func() { _ = opt.Snapshots.Run(run) })
 	s.wg.Go(func() { _ = s.directory.Run(run) })
 	return s, s.openSession(ctx)
+}
+
+// fillLog brings the write-ahead log to the state of a database that has run for
+// a while: segments are then reused, while a new database makes each of them
+// anew in the middle of a commit.
+func (s *stand) fillLog(ctx context.Context) error {
+	for range 48 {
+		if _, err := s.pool.Exec(ctx, "SELECT pg_logical_emit_message(false, 'bench', ''), pg_switch_wal()"); err != nil {
+			return err
+		}
+	}
+	_, err := s.pool.Exec(ctx, "CHECKPOINT")
+	return err
 }
 
 // found makes the Organization with its services, the owner and one Agent.

@@ -42,6 +42,7 @@ var durableSettings = map[string]string{
 	"shared_buffers":             "256MB",
 	"max_connections":            "200",
 	"max_wal_size":               "2GB",
+	"min_wal_size":               "768MB",
 	"checkpoint_timeout":         "15min",
 	"random_page_cost":           "1.1",
 	"jit":                        "off",
