@@ -212,6 +212,7 @@ func (s *Session) take(ctx context.Context, conn *websocket.Conn, frame strictjs
 // to the Subscription of its Group.
 func (s *Session) takeEvent(d Delivery) {
 	e := d.Event
+	s.received.Add(1)
 	s.mu.Lock()
 	if w, ok := s.waiting[e.CommandHash]; ok && e.Cause.ID == w.signed.ActionID {
 		delete(s.waiting, e.CommandHash)

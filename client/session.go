@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/coder/websocket"
@@ -40,6 +41,10 @@ type Session struct {
 	// sending keeps a SUBSCRIBE and its PINGs together, without a COMMAND in
 	// between.
 	sending sync.Mutex
+
+	// received counts EVENT frames, repeated those whose Event a Subscription had
+	// handed over before.
+	received, repeated atomic.Int64
 
 	mu        sync.Mutex
 	conn      *websocket.Conn
@@ -112,6 +117,13 @@ func (s *Session) Token() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.token
+}
+
+// Received counts the Events that came over the session's connections, and how
+// many of them were dropped because they had been handed over before. Delivery is
+// at least once, so repetitions are nothing unusual.
+func (s *Session) Received() (events, repeated int64) {
+	return s.received.Load(), s.repeated.Load()
 }
 
 // Done is closed when the session has ended.

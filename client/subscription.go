@@ -307,6 +307,7 @@ func (u *Subscription) deliver(ctx context.Context) error {
 func (u *Subscription) arrive(ctx context.Context, d Delivery, seen *recent) error {
 	position := u.Position()
 	if d.Event.Sequence <= position {
+		u.s.repeated.Add(1)
 		return seen.repeated(d.Event.Sequence, d.Event.EventID)
 	}
 	if d.Event.Sequence > position+1 && u.attention == nil {

@@ -222,6 +222,10 @@ func TestASubscriptionDropsRepeatsAndReadsHolesFromTheLog(t *testing.T) {
 	if sub.Position() != 9 || f.reads == 0 {
 		t.Errorf("position %d after %d reads of the log", sub.Position(), f.reads)
 	}
+	// 6 is among them: it was read from the log before it came.
+	if events, repeated := sub.s.Received(); events != 10 || repeated != 4 {
+		t.Errorf("%d received and %d of them repeated, want 10 and 4", events, repeated)
+	}
 }
 
 func TestAHoleThatAWatermarkExplainsIsPassedOver(t *testing.T) {

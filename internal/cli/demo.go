@@ -39,6 +39,16 @@ With --scenario two-missions it plays two Missions that run at the same time and
 share a Worker: every claim is a named check with what proves it, and the exit code
 is 1 when one does not hold.
 
+--faults adds the failure suite: Events and Commands delivered twice, a Worker and
+the services killed with SIGKILL in the middle of their work, the database and NATS
+taken away, Coordinators and sessions replaced, leases expired, a human and an
+urgent arrival in between. --seed decides in which order the faults come, which
+Mission each one hits and which victim it takes there; the report's "course" says
+what that was. Ids, times and the interleaving of what runs at once are not the
+seed's. On a server of somebody else's (--stack, --url) the services, the database
+and NATS are not broken: those faults are listed as "not run", are counted apart
+from the checks, and the exit code is then 4 instead of 0.
+
 Without --stack it starts a server of its own, on a private PostgreSQL and NATS,
 verifies the database afterwards, and stops it.`,
 		Args: cobra.NoArgs,
@@ -50,8 +60,9 @@ verifies the database afterwards, and stops it.`,
 	cmd.Flags().StringVar(&data, "data", "", "folder for the server of its own; by default one that is removed afterwards")
 	cmd.Flags().DurationVar(&limit, "limit", 5*time.Minute, "longest time the Mission may take")
 	cmd.Flags().StringVar(&play.scenario, "scenario", "", "two-missions instead of a Mission file")
-	cmd.Flags().BoolVar(&play.faults, "faults", false, "with --scenario: break everything that can break, and check that it recovers")
-	cmd.Flags().Uint64Var(&play.seed, "seed", 1, "course of the scenario: the same seed plays the same")
+	cmd.Flags().BoolVar(&play.faults, "faults", false, "with --scenario: break everything that can break, and check that it recovers; exit code 4 when something could not be broken here")
+	cmd.Flags().Uint64Var(&play.seed, "seed", 1, "course of the failure suite: the same seed plays the same faults in the same order on the same victims")
+	cmd.AddCommand(newDemoWorkerCommand(app))
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if address != "" && stack == "" {
 			return Usagef("--url needs --stack: an address does not say whose keys to use")

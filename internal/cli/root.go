@@ -22,6 +22,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/exec"
 	"os/signal"
 	"strings"
 	"syscall"
@@ -38,11 +39,13 @@ const (
 	ExitFailure     = 1   // it ran and found or met a failure
 	ExitUsage       = 2   // wrong arguments, flags or settings; nothing was done
 	ExitUnavailable = 3   // a server it needs cannot be reached
+	ExitIncomplete  = 4   // all that could be done worked, and not all that was asked for could be done
 	ExitInterrupted = 130 // ended by an interrupt or termination signal before it was done
 )
 
 const exitCodeHelp = `Exit codes: 0 it worked · 1 it ran and met a failure · 2 wrong arguments or
-settings, nothing was done · 3 a server it needs cannot be reached · 130 interrupted.
+settings, nothing was done · 3 a server it needs cannot be reached · 4 what could be
+done worked, and not all that was asked for could be done · 130 interrupted.
 Every flag can be given as environment variable MW_NAME, a flag wins.`
 
 // ErrUsage marks errors of arguments and flags (exit code 2).
@@ -64,6 +67,12 @@ func Unavailable(err error) error {
 	return &marked{err: err, mark: ErrUnavailable}
 }
 
+// ErrIncomplete marks what could only be done in part (exit code 4).
+var ErrIncomplete = errors.New("incomplete")
+
+// Incomplete marks err for ExitIncomplete.
+func Incomplete(err error) error { return &marked{err: err, mark: ErrIncomplete} }
+
 // marked adds a class to an error without adding words to it.
 type marked struct{ err, mark error }
 
@@ -81,6 +90,9 @@ type App struct {
 	// Settings and Log are set before a command with UseSettings runs.
 	Settings *config.Settings
 	Log      *slog.Logger
+
+	// program runs mw as a program of its own; nil is this program.
+	program func(args ...string) *exec.Cmd
 
 	loader *config.Loader
 }
@@ -144,6 +156,8 @@ func exitCode(ctx context.Context, err error) int {
 		return ExitInterrupted
 	case errors.Is(err, ErrUnavailable):
 		return ExitUnavailable
+	case errors.Is(err, ErrIncomplete):
+		return ExitIncomplete
 	default:
 		return ExitFailure
 	}

@@ -1,165 +1,25 @@
 package scenario
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/missionweave/server/client"
 )
 
-// part is a scene of the failure suite.
-type part struct {
-	name string
-	play func(context.Context, *scene)
-}
-
-// faults plays the failure suite. The seed decides the order in which things go
-// wrong; what needs a server of its own is left out on somebody else's.
-func (st *stage) faults(ctx context.Context) {
-	parts := []part{
-		{"Duplicate delivery", duplicateDelivery},
-		{"Duplicate and colliding Commands", duplicateCommands},
-		{"Worker restarted", restartWorker},
-		{"Coordinator lost", loseCoordinator},
-		{"Worker disconnected", disconnect},
-		{"Lease expired", expireLease},
-		{"Stale epochs", staleEpochs},
-	}
-	if st.opt.Machinery != nil {
-		parts = append(parts,
-			part{"Authority killed", killAuthority},
-			part{"Database restarted", restartDatabase},
-			part{"NATS lost", loseNATS},
-		)
-	}
-	st.random.Shuffle(len(parts), func(i, j int) { parts[i], parts[j] = parts[j], parts[i] })
-	for _, p := range parts {
-		st.run(ctx, "Fault: "+p.name, p.play)
-	}
-}
-
-// duplicateDelivery has the server deliver everything once more, and lets it
-// count once.
-func duplicateDelivery(ctx context.Context, s *scene) {
-	m := s.mission("search")
-	m.lead.mu.Lock()
-	seen := slices.Clone(m.lead.log)
-	m.lead.mu.Unlock()
-	again, err := s.owner.sit(ctx, m, nil)
-	s.must("follow once more", err)
-	defer again.leave()
-	last := seen[len(seen)-1].Event.Sequence
-	again.awaitThat(ctx, s, "everything comes again", func(b *client.Board) bool { return b.Head >= last })
-	again.mu.Lock()
-	equal := len(again.log) >= len(seen)
-	for i := range seen {
-		equal = equal && bytes.Equal(seen[i].Bytes, again.log[i].Bytes)
-	}
-	again.mu.Unlock()
-	s.check("what is delivered again is the same, byte for byte", equal, "%d Events compared, over WebSocket and over SSE", len(seen))
-	twice := client.NewBoard(m.lead.c.Principal(), m.group)
-	for _, d := range seen {
-		s.must("fold", twice.Learn(d.Event))
-		s.must("fold again", twice.Learn(d.Event))
-	}
-	s.check("an Event that comes twice counts once", sameBoard(twice, seen, m), "%d Events folded twice each give the state of folding them once", len(seen))
-}
-
-func sameBoard(twice *client.Board, log []client.Delivery, m *mission) bool {
-	once := client.NewBoard(twice.Me, m.group)
-	for _, d := range log {
-		if once.Learn(d.Event) != nil {
-			return false
-		}
-	}
-	a, errA := json.Marshal(once)
-	b, errB := json.Marshal(twice)
-	return errA == nil && errB == nil && bytes.Equal(a, b)
-}
-
-// duplicateCommands sends a Command again, and another one under its name.
-func duplicateCommands(ctx context.Context, s *scene) {
-	m := s.mission("search")
-	body := func(text string) map[string]any {
-		return map[string]any{"messageId": client.NewID(), "content": []client.ContentPart{{Type: "text", Text: text}}}
-	}
-	cmd := client.Command{
-		Kind: "message.post", GroupID: m.group, ActionID: client.NewID(), MembershipEpoch: read(m.owner, (*client.Board).Epoch),
-		ConversationID: read(m.owner, func(b *client.Board) string { return b.MainConversation }),
-	}
-	signed, err := s.owner.c.Sign(cmd, body("Once."))
-	s.must("sign", err)
-	first, err := s.owner.c.PostSigned(ctx, signed)
-	s.must("post", err)
-	second, err := s.owner.c.PostSigned(ctx, signed)
-	s.must("post again", err)
-	s.check("a Command that is sent again gets its first receipt", second.Replayed && second.Events[0] == first.Events[0] && second.AcceptedAt == first.AcceptedAt,
-		"the receipt of sequence %d again, marked as a replay", first.Events[0].Sequence)
-	other, err := s.owner.c.Sign(cmd, body("Twice."))
-	s.must("sign another", err)
-	_, err = s.owner.c.PostSigned(ctx, other)
-	s.refused("another Command under the same Action ID is refused", err, "ACTION_ID_COLLISION")
-	m.owner.awaitThat(ctx, s, "the Message arrives", func(b *client.Board) bool { return b.Head >= first.Events[0].Sequence })
-	n := 0
-	for _, e := range m.owner.events("message.posted") {
-		if e.Cause.ID == cmd.ActionID {
-			n++
-		}
-	}
-	s.check("it left one Event", n == 1, "%d × message.posted with that cause", n)
-}
-
-// restartWorker ends the shared Worker in the middle of its work.
-func restartWorker(ctx context.Context, s *scene) {
-	m := s.mission("search")
-	w := s.workers["reviewer"]
-	var ids []string
-	for i := range 4 {
-		ids = append(ids, s.give(ctx, m, fmt.Sprintf("again-%d", i), "reviewer",
-			s.contract(fmt.Sprintf("Review page %d again.", i), "code.review", task{Steps: []string{"half", "rest"}, Gate: "restart"})))
-	}
-	for _, id := range ids[:2] {
-		m.lead.await(ctx, s, id, "active")
-	}
-	for _, id := range ids[2:] {
-		m.lead.await(ctx, s, id, "queued")
-	}
-	s.eventually(ctx, "the queue is filled", func() bool { return len(w.present().Queue(m.group)) == 2 })
-	before, epoch := w.present().Queue(m.group), w.present().Session().Epoch()
-	w.stop()
-	for _, id := range ids[:2] {
-		m.lead.await(ctx, s, id, "queued")
-	}
-	s.check("a Worker that stops leaves its work at checkpoints", m.lead.item(ids[0]).State == "queued" && m.lead.item(ids[1]).State == "queued",
-		"both WorkItems in slots were checkpointed and wait")
-	w.start()
-	s.goOn(ctx, m, ids...)
-	for _, id := range ids {
-		s.verify(ctx, m, id)
-	}
-	s.check("the queue is rebuilt from the log", len(before) == 2 && s.count(m, ids[2], "work.started") == 1 && s.count(m, ids[3], "work.started") == 1,
-		"%s were queued before; all of it was carried out after", s.named(before))
-	s.check("a restarted Worker has a new Session Epoch", w.present().Session().Epoch() > epoch, "%d after %d", w.present().Session().Epoch(), epoch)
-	s.check("work goes on from its checkpoint", strings.Contains(s.handedIn(ctx, m, ids[0]), "saved: "+ids[0]+" after half"), "the second run of %s had the state of the first", s.nameOf(ids[0]))
-}
-
 // loseCoordinator replaces a Coordinator that is gone.
-func loseCoordinator(ctx context.Context, s *scene) {
-	m := s.mission("search")
+func loseCoordinator(ctx context.Context, s *scene, t turn) {
+	m := t.mission
 	old := m.lead
 	epoch := read(old, func(b *client.Board) int64 { return b.CoordinatorEpoch })
 	s.line.note("%s is gone", old.name)
 	old.leave()
 	old.session.Close()
 	successor := "lead-stand-in"
-	if old.name == successor {
-		successor = "lead-b"
-	}
 	m.owner.do(ctx, s, client.Command{Kind: "mission.assign_coordinator"}, map[string]any{
 		"coordinatorAgentId": s.agentID(successor), "leaseSeconds": 3600, "reason": "The Coordinator does not answer.",
 	})
@@ -188,10 +48,16 @@ func loseCoordinator(ctx context.Context, s *scene) {
 	s.must("the old Coordinator looks", err)
 	defer former.leave()
 	former.awaitThat(ctx, s, "it catches up", func(b *client.Board) bool { return b.CoordinatorEpoch == epoch+1 && b.Head >= appointed })
-	_, err = former.try(ctx, client.Command{Kind: "work.authorize", WorkItemID: client.NewID(), CoordinatorEpoch: epoch}, map[string]any{
+	late := client.NewID()
+	_, err = former.try(ctx, client.Command{Kind: "work.authorize", WorkItemID: late, CoordinatorEpoch: epoch}, map[string]any{
 		"title": "late", "contract": s.contract("Decide something.", "code.write", task{}),
 	})
 	s.refused("the old Coordinator's epoch is fenced", err, "AUTH_STALE_COORDINATOR")
+	_, err = former.try(ctx, client.Command{Kind: "work.authorize", WorkItemID: late, CoordinatorEpoch: epoch + 1}, map[string]any{
+		"title": "late", "contract": s.contract("Decide something.", "code.write", task{}),
+	})
+	s.refused("the new epoch is no use to the old Coordinator", err, "AUTH_FORBIDDEN")
+	s.check("what the old Coordinator decided late is not there", !s.present(ctx, m, late), "read back: no such WorkItem in %s", m.name)
 	id := s.give(ctx, m, "after-the-change", "analyst", s.contract("Go on under the new Coordinator.", "requirements.write", task{}))
 	s.verify(ctx, m, id)
 	s.check("the Mission goes on under the replacement", m.lead.item(id).State == "verified", "a WorkItem from authorization to verification")
@@ -232,8 +98,8 @@ func fieldProgress(done ...string) client.Progress {
 
 // disconnect takes the line away from a Worker that goes on reversibly, and
 // reconciles what it did.
-func disconnect(ctx context.Context, s *scene) {
-	m := s.mission("search")
+func disconnect(ctx context.Context, s *scene, t turn) {
+	m := t.mission
 	who := s.temp(ctx, m, "field-worker")
 	defer func() { who.leave() }()
 	id := s.takeOn(ctx, m, who, "offline-report", 300)
@@ -254,7 +120,7 @@ func disconnect(ctx context.Context, s *scene) {
 	s.check("a new session revokes the old one's lease and queues its work", who.item(id).ExecutionLease == nil && who.session.Epoch() == epoch+1,
 		"work_execution_lease_revoked; Session Epoch %d after %d", who.session.Epoch(), epoch)
 	s.begin(ctx, who, id, 300)
-	before := s.remaining(ctx, m)
+	before := s.used(ctx, m, m.id)
 	binding := func(tokens int64, grace time.Duration) client.Raw {
 		b, err := json.Marshal(map[string]any{"urn:missionweaveprotocol:extension:bounded-offline-execution": map[string]any{
 			"version": "0.1.0", "critical": true, "data": map[string]any{
@@ -274,7 +140,7 @@ func disconnect(ctx context.Context, s *scene) {
 	}
 	_, err = report(binding(5000, time.Minute))
 	s.refused("offline usage beyond the budget refuses charge and progress alike", err, "BUDGET_EXCEEDED")
-	s.check("nothing was charged by the refusal", before == s.remaining(ctx, m), "search still has %d model tokens", before)
+	s.check("nothing was charged by the refusal", before == s.used(ctx, m, m.id) && s.used(ctx, m, id) == 0, "read back: %s has used %d model tokens as before, the WorkItem 0", m.name, before)
 	_, err = report(binding(40, time.Hour))
 	s.refused("progress outside the grace is not taken", err, "WORK_LEASE_EXPIRED")
 	e, err := report(binding(40, time.Minute))
@@ -293,7 +159,31 @@ func disconnect(ctx context.Context, s *scene) {
 	s.must("read the charge", client.Decode(charged.Payload, &f))
 	s.check("offline progress is reconciled with its charge, in one step", e.Kind == charged.Kind && f.OfflineReconciliation != nil,
 		"resource_usage_recorded at %d, then work.checkpointed; sessions %d and %d", charged.Sequence, f.OfflineReconciliation.ExecutionSessionEpoch, f.OfflineReconciliation.ReconciliationSessionEpoch)
+	mission, item := s.used(ctx, m, m.id), s.used(ctx, m, id)
+	s.check("the charge is what was used offline, once", mission-before == 40 && item == 40 && len(who.item(id).Checkpoints) == 1,
+		"read back: the WorkItem has used %d model tokens, %s %d more than before; 1 checkpoint", item, m.name, mission-before)
 	s.finishField(ctx, m, who, id)
+}
+
+// used reads how many model tokens were charged to a Mission or a WorkItem.
+func (s *scene) used(ctx context.Context, m *mission, id string) int64 {
+	var answer struct {
+		Accounts []struct {
+			Account struct {
+				ID string `json:"id"`
+			} `json:"account"`
+			Usage struct {
+				ModelTokens int64 `json:"modelTokens"`
+			} `json:"usage"`
+		} `json:"accounts"`
+	}
+	s.must("read the budget", s.owner.c.Get(ctx, client.Path("v1", "groups", m.group, "budget"), nil, &answer))
+	for _, k := range answer.Accounts {
+		if k.Account.ID == id {
+			return k.Usage.ModelTokens
+		}
+	}
+	panic(&broken{fmt.Errorf("the budget of %s has no account of %s", m.name, s.nameOf(id))})
 }
 
 // finishField starts a WorkItem if need be, hands something in and has it
@@ -306,11 +196,12 @@ func (s *scene) finishField(ctx context.Context, m *mission, who *seat, id strin
 	s.verify(ctx, m, id)
 }
 
-func (s *scene) handIn(ctx context.Context, m *mission, who *seat, id string, epoch int64, leaseID string) error {
-	content := []byte("from the field: " + id + "\n")
-	hash, err := who.c.PutArtifact(ctx, m.group, content)
+// publish publishes something as a WorkItem's Artifact.
+func (s *scene) publish(ctx context.Context, m *mission, who *seat, id string, epoch int64, leaseID, text string) (hash string, err error) {
+	content := []byte(text + " from the field: " + id + "\n")
+	hash, err = who.c.PutArtifact(ctx, m.group, content)
 	if err != nil {
-		return err //nolint:wrapcheck // judged by its code
+		return "", err //nolint:wrapcheck // judged by its code
 	}
 	item := who.item(id)
 	manifest, err := who.c.Identity().SignArtifact(client.Artifact{
@@ -321,12 +212,27 @@ func (s *scene) handIn(ctx context.Context, m *mission, who *seat, id string, ep
 		ModelVersions: []client.ModelVersion{}, Classification: "internal", CreatedAt: stamp(0),
 	})
 	if err != nil {
-		return err //nolint:wrapcheck // says what it is about
+		return "", err //nolint:wrapcheck // says what it is about
 	}
 	lease := map[string]any{"ownershipEpoch": epoch, "executionLeaseId": leaseID}
 	if _, err := who.try(ctx, client.Command{Kind: "artifact.publish", WorkItemID: id}, with(lease, "artifact", manifest)); err != nil {
+		return "", err
+	}
+	return hash, nil
+}
+
+func (s *scene) handIn(ctx context.Context, m *mission, who *seat, id string, epoch int64, leaseID string) error {
+	hash, err := s.publish(ctx, m, who, id, epoch, leaseID, "measured")
+	if err != nil {
 		return err
 	}
+	return s.submit(ctx, who, id, epoch, leaseID, hash)
+}
+
+// submit hands an Artifact in with Evidence.
+func (s *scene) submit(ctx context.Context, who *seat, id string, epoch int64, leaseID, hash string) error {
+	m, item := who.m, who.item(id)
+	lease := map[string]any{"ownershipEpoch": epoch, "executionLeaseId": leaseID}
 	evidence, err := who.c.Identity().SignEvidence(client.Evidence{
 		EvidenceID: client.NewID(), MissionID: m.id, GroupID: m.group, WorkItemID: id, Type: "deterministic_test",
 		Subject: client.EvidenceSubject{Type: "work_item", ID: id}, CriterionIDs: []string{item.Contract.AcceptanceCriteria[0].CriterionID},
@@ -349,16 +255,18 @@ func with(members map[string]any, name string, value any) map[string]any {
 }
 
 // expireLease lets a Worker fall silent; the work goes to another one.
-func expireLease(ctx context.Context, s *scene) {
-	m := s.mission("search")
+func expireLease(ctx context.Context, s *scene, t turn) {
+	m := t.mission
 	who := s.temp(ctx, m, "silent-worker")
 	defer who.leave()
 	rescue := s.temp(ctx, m, "rescue-worker")
 	defer rescue.leave()
 	id := s.takeOn(ctx, m, who, "abandoned", 3)
 	lease := *who.item(id).ExecutionLease
+	made, err := s.publish(ctx, m, who, id, lease.OwnershipEpoch, lease.LeaseID, "in time")
+	s.must("publish in time", err)
 	offer := s.offer(m.lead.item(id).Contract, "rescue-worker")
-	_, err := m.lead.try(ctx, client.Command{Kind: "work.offer", WorkItemID: id}, offer)
+	_, err = m.lead.try(ctx, client.Command{Kind: "work.offer", WorkItemID: id}, offer)
 	s.refused("work with a live owner is not offered away", err, "INVALID_STATE_TRANSITION")
 	s.line.note("silent-worker falls silent")
 	s.pause(ctx, 3100*time.Millisecond)
@@ -366,6 +274,7 @@ func expireLease(ctx context.Context, s *scene) {
 		"ownershipEpoch": lease.OwnershipEpoch, "executionLeaseId": lease.LeaseID,
 	})
 	s.refused("an expired lease is not renewed", err, "WORK_LEASE_EXPIRED")
+	s.refused("a result under an expired lease is refused", s.submit(ctx, who, id, lease.OwnershipEpoch, lease.LeaseID, made), "WORK_LEASE_EXPIRED")
 	m.lead.do(ctx, s, client.Command{Kind: "work.offer", WorkItemID: id}, offer)
 	rescue.await(ctx, s, id, "offered")
 	for _, o := range rescue.item(id).Offers {
@@ -375,9 +284,32 @@ func expireLease(ctx context.Context, s *scene) {
 	}
 	epoch := rescue.item(id).OwnershipEpoch
 	s.check("expired work is reassigned under a higher Ownership Epoch", epoch == lease.OwnershipEpoch+1, "Ownership Epoch %d after %d, %s after %s", epoch, lease.OwnershipEpoch, rescue.name, who.name)
-	s.refused("the late result of the old owner is refused", s.handIn(ctx, m, who, id, lease.OwnershipEpoch, lease.LeaseID), "WORK_STALE_OWNERSHIP")
+	s.refusedFor("the late result of the old owner is refused: its Artifact does not count any more",
+		s.submit(ctx, who, id, lease.OwnershipEpoch, lease.LeaseID, made), "INVALID_COMMAND", "unknown_reference")
+	_, err = s.publish(ctx, m, who, id, lease.OwnershipEpoch, lease.LeaseID, "late")
+	s.refused("the late Artifact of the old owner is refused", err, "WORK_STALE_OWNERSHIP")
+	s.begin(ctx, rescue, id, 300)
+	fresh := *rescue.item(id).ExecutionLease
+	theirs, err := s.publish(ctx, m, rescue, id, fresh.OwnershipEpoch, fresh.LeaseID, "rescued")
+	s.must("the new owner publishes", err)
+	s.refused("a late result that names the new owner's Artifact is refused", s.submit(ctx, who, id, lease.OwnershipEpoch, lease.LeaseID, theirs), "WORK_STALE_OWNERSHIP")
+	s.refused("nor does the new owner's lease help the old one", s.submit(ctx, who, id, fresh.OwnershipEpoch, fresh.LeaseID, theirs), "WORK_STALE_OWNERSHIP")
+	now, err := s.owner.c.WorkItem(ctx, m.group, id)
+	s.must("read the WorkItem", err)
+	s.check("what came late changed nothing", now.State == "active" && now.Submission == nil && now.Owner != nil && now.Owner.AgentID == rescue.c.Principal().ID,
+		"read back: %s, owned by %s, no submission", now.State, rescue.name)
 	s.finishField(ctx, m, rescue, id)
 	s.check("the work is finished by the new owner", m.lead.item(id).State == "verified", "work.result.accepted for %s", rescue.name)
+}
+
+// refusedFor is refused with the reason that the error gives.
+func (s *scene) refusedFor(name string, err error, code client.Code, reason string) {
+	e, ok := errors.AsType[*client.Error](err)
+	if ok && e.Code == code {
+		s.check(name, e.Reason == reason, "refused with %s (%s)", e.Code, e.Reason)
+		return
+	}
+	s.refused(name, err, code)
 }
 
 // pause lets time pass that is the point of a scene: a lease that lapses.
@@ -392,8 +324,8 @@ func (s *scene) pause(ctx context.Context, d time.Duration) {
 }
 
 // staleEpochs sends what was right a moment ago.
-func staleEpochs(ctx context.Context, s *scene) {
-	m := s.mission("search")
+func staleEpochs(ctx context.Context, s *scene, t turn) {
+	m := t.mission
 	who := s.temp(ctx, m, "double")
 	defer func() { who.leave() }()
 	say := map[string]any{"messageId": client.NewID(), "content": []client.ContentPart{{Type: "text", Text: "hello"}}}
@@ -425,14 +357,42 @@ func staleEpochs(ctx context.Context, s *scene) {
 	who.awaitThat(ctx, s, "its Membership changed", func(b *client.Board) bool { return b.Epoch() == epoch+1 })
 	_, err = who.try(ctx, client.Command{Kind: "message.post", ConversationID: conversation, MembershipEpoch: epoch}, say)
 	s.refused("a Command under an old Membership is refused", err, "MEMBERSHIP_STALE")
-	id := s.takeOn(ctx, m, who, "stale", 300)
-	_, err = who.try(ctx, client.Command{Kind: "work.checkpoint", WorkItemID: id}, map[string]any{
-		"ownershipEpoch": who.item(id).OwnershipEpoch + 1, "executionLeaseId": who.item(id).ExecutionLease.LeaseID, "progress": fieldProgress(),
+	messages, err := s.owner.c.Messages(ctx, m.group, conversation)
+	s.must("read the Messages", err)
+	s.check("what was said under stale epochs is not there", !slices.ContainsFunc(messages, func(x client.Message) bool { return x.MessageID == say["messageId"] }),
+		"read back: none of %d Messages is it", len(messages))
+
+	// Its ownership lapses and is taken up again by itself: the same Agent, session
+	// and Membership, and only the Ownership Epoch of before.
+	id := s.takeOn(ctx, m, who, "stale", 1)
+	old := *who.item(id).ExecutionLease
+	s.pause(ctx, 1100*time.Millisecond)
+	m.lead.do(ctx, s, client.Command{Kind: "work.offer", WorkItemID: id}, s.offer(m.lead.item(id).Contract, who.name))
+	var offer client.Offer
+	who.awaitThat(ctx, s, "it is offered again", func(b *client.Board) (ok bool) {
+		offer, ok = b.PendingOffer(b.Items[id], time.Now())
+		return ok
 	})
-	s.refused("a Command under another Ownership Epoch is refused", err, "WORK_STALE_OWNERSHIP")
-	_, err = who.try(ctx, client.Command{Kind: "work.checkpoint", WorkItemID: id, ExpectedRevision: new(int64(1))}, map[string]any{
-		"ownershipEpoch": who.item(id).OwnershipEpoch, "executionLeaseId": who.item(id).ExecutionLease.LeaseID, "progress": fieldProgress(),
-	})
-	s.refused("a Command against an old revision is refused", err, "REVISION_CONFLICT")
+	who.do(ctx, s, client.Command{Kind: "work.accept_offer", WorkItemID: id}, map[string]any{"offerId": offer.OfferID})
+	s.begin(ctx, who, id, 300)
+	item := who.item(id)
+	s.check("an Agent that takes work up again gets a higher Ownership Epoch", item.OwnershipEpoch == old.OwnershipEpoch+1, "Ownership Epoch %d after %d", item.OwnershipEpoch, old.OwnershipEpoch)
+	was, err := s.owner.c.WorkItem(ctx, m.group, id)
+	s.must("read the WorkItem", err)
+	checkpoint := func(epoch, revision int64) error {
+		cmd := client.Command{Kind: "work.checkpoint", WorkItemID: id}
+		if revision > 0 {
+			cmd.ExpectedRevision = &revision
+		}
+		_, err := who.try(ctx, cmd, map[string]any{"ownershipEpoch": epoch, "executionLeaseId": item.ExecutionLease.LeaseID, "progress": fieldProgress()})
+		return err
+	}
+	s.refused("a Command under an old Ownership Epoch is refused", checkpoint(old.OwnershipEpoch, 0), "WORK_STALE_OWNERSHIP")
+	s.refused("so is one under an Ownership Epoch that was never given", checkpoint(item.OwnershipEpoch+1, 0), "WORK_STALE_OWNERSHIP")
+	s.refused("a Command against an old revision is refused", checkpoint(item.OwnershipEpoch, 1), "REVISION_CONFLICT")
+	now, err := s.owner.c.WorkItem(ctx, m.group, id)
+	s.must("read the WorkItem", err)
+	s.check("what came under stale epochs changed nothing", now.State == "active" && now.Revision == was.Revision && len(who.item(id).Checkpoints) == 0,
+		"read back: %s at revision %d as before, no checkpoint", now.State, now.Revision)
 	s.finishField(ctx, m, who, id)
 }

@@ -124,25 +124,17 @@ func (s *Server) end(signal syscall.Signal) error {
 	return nil
 }
 
-// KillAuthority ends the services without warning and starts them again on the
-// same data.
-func (s *Server) KillAuthority(ctx context.Context) error {
-	if err := s.end(syscall.SIGKILL); err != nil {
-		return err
-	}
-	return s.serve(ctx)
-}
+// KillAuthority ends the services without warning.
+func (s *Server) KillAuthority(context.Context) error { return s.end(syscall.SIGKILL) }
 
-// RestartDatabase stops PostgreSQL under the running services and starts it.
-func (s *Server) RestartDatabase(ctx context.Context) error {
-	if err := s.stack.StopPostgres(ctx); err != nil {
-		return fmt.Errorf("machine: %w", err)
-	}
-	if err := s.stack.StartPostgres(ctx); err != nil {
-		return fmt.Errorf("machine: %w", err)
-	}
-	return nil
-}
+// StartAuthority starts the services again on the same data.
+func (s *Server) StartAuthority(ctx context.Context) error { return s.serve(ctx) }
+
+// StopDatabase stops PostgreSQL under the running services.
+func (s *Server) StopDatabase(ctx context.Context) error { return s.stack.StopPostgres(ctx) } //nolint:wrapcheck // says what it is
+
+// StartDatabase starts PostgreSQL again.
+func (s *Server) StartDatabase(ctx context.Context) error { return s.stack.StartPostgres(ctx) } //nolint:wrapcheck // says what it is
 
 // StopNATS takes the bus away.
 func (s *Server) StopNATS(context.Context) error { return s.stack.StopNATS() } //nolint:wrapcheck // says what it is
