@@ -238,48 +238,6 @@ func TestMembershipTokens(t *testing.T) {
 	testwait.Until(t, "revoked", func() bool { return s.revocations()[id] })
 }
 
-func TestFencesEndTokens(t *testing.T) {
-	t.Parallel()
-	for rule, fence := range map[string]func(s *stand){
-		"lease closed": func(s *stand) {
-			s.must(client.Command{Kind: "work.checkpoint"}, map[string]any{
-				"ownershipEpoch": 1, "executionLeaseId": s.lease, "progress": map[string]any{
-					"currentPhase": "x", "completedMilestones": []string{}, "nextCheckpoint": "y", "blockers": []string{},
-					"updatedCompletionEstimate": client.Timestamp(time.Now().Add(time.Hour)), "evidenceIds": []string{},
-				},
-			})
-		},
-		"Membership changed": func(s *stand) { s.m.Admit(s.worker, "reviewer", 0) },
-		"Membership ended":   func(s *stand) { s.m.Expel(s.worker) },
-		"Mission ended": func(s *stand) {
-			if a := s.Post(s.Sign(s.m.Owner, client.Command{Kind: "mission.cancel", GroupID: s.m.GroupID, MembershipEpoch: 1}, map[string]any{"reason": "x"})); a.Status != 201 {
-				s.t.Fatalf("%d %s", a.Status, a.Body)
-			}
-		},
-		"work cancelled": func(s *stand) {
-			s.m.Do(client.Command{Kind: "work.cancel", WorkItemID: s.item}, map[string]any{"reason": "x"})
-		},
-	} {
-		t.Run(rule, func(t *testing.T) {
-			t.Parallel()
-			s := newStand(t, nil)
-			s.start(3600)
-			g := s.token(nil)
-			if !s.active(g.Token) {
-				t.Fatal("not active before")
-			}
-			fence(s)
-			if s.active(g.Token) {
-				t.Error("active after the fence")
-			}
-			testwait.Until(t, "on the revocation list", func() bool { return s.revocations()[g.TokenID] })
-			if got := s.decisions(g.TokenID); len(got) != 2 || !strings.HasPrefix(got[1], "revoked ") {
-				t.Errorf("Policy Log: %v", got)
-			}
-		})
-	}
-}
-
 func TestALapsedLeaseEndsItsToken(t *testing.T) {
 	t.Parallel()
 	s := newStand(t, nil)
@@ -314,6 +272,12 @@ func TestRevocationAndIntrospectionByForm(t *testing.T) {
 	if a := form("/v1/introspect", s.Token(s.m.Owner), "token="+mine.Token); a.Status != 200 || string(a.Body) != `{"active":false}` {
 		t.Errorf("to a human: %d %s", a.Status, a.Body)
 	}
+	// A human of the same id is another Principal.
+	twin := s.Twin(s.worker)
+	if a := form("/v1/introspect", s.Token(twin), "token="+mine.Token); a.Status != 200 || string(a.Body) != `{"active":false}` {
+		t.Errorf("to a human who bears the Agent's id: %d %s", a.Status, a.Body)
+	}
+	form("/v1/revoke", s.Token(twin), "token="+mine.Token).Refused(t, 403, "AUTH_FORBIDDEN")
 	if a := form("/v1/introspect", s.k.Token, "token="+mine.Token); !a.Value(t).Member("active").Bool() {
 		t.Errorf("to its holder: %d %s", a.Status, a.Body)
 	}
