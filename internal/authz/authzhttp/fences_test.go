@@ -113,7 +113,7 @@ func TestFencesEndTokensAtOnce(t *testing.T) {
 				},
 			})
 		}, reason: "WORK_LEASE_EXPIRED"},
-		"session replaced": {fence: func(s *stand) { s.k = s.Login(s.worker) }, reason: "AUTH_STALE_SESSION"},
+		"session replaced":   {fence: func(s *stand) { s.k = s.Login(s.worker) }, reason: "AUTH_STALE_SESSION"},
 		"Membership changed": {fence: func(s *stand) { s.m.Admit(s.worker, "reviewer", 0) }, reason: "MEMBERSHIP_STALE"},
 		"Membership ended":   {fence: func(s *stand) { s.m.Expel(s.worker) }, reason: "MEMBERSHIP_REQUIRED"},
 		"approval revoked": {contract: gated, before: func(s *stand) { s.grant("urn:test:approval", nil) }, fence: func(s *stand) {
