@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,6 +26,41 @@ func connectMCP(t *testing.T, stack string) *mcp.ClientSession {
 		t.Fatal(err)
 	}
 	return s
+}
+
+func TestTheBridgeAnswersBadLinesOnItsPipeAndEndsWithItsInput(t *testing.T) {
+	o := startOutage(t)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), self)
+	cmd.Env = append(os.Environ(), childVariable+"="+strings.Join([]string{"mcp", "--stack", o.Path, "--agent", "raw"}, "\n"))
+	cmd.Stdin = strings.NewReader(`{"jsonrpc":"2.0","id":1,
+[]
+` + strings.Repeat("x", 17<<20) + `
+{"jsonrpc":"2.0","id":"hello","method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"raw","version":"1"}}}
+{"jsonrpc":"2.0","method":"notifications/initialized"}
+{"id":7}
+{"jsonrpc":"2.0","id":8,"method":"tools/call","params":{"name":"list_offers"}}`)
+	var errors bytes.Buffer
+	cmd.Stderr = &errors
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, &errors)
+	}
+	for _, want := range []string{
+		`"id":null,"error":{"code":-32700,`, `"id":null,"error":{"code":-32600,"message":"Invalid Request: batches`,
+		`"id":null,"error":{"code":-32600,"message":"Invalid Request: the line is longer`, `"id":"hello","result":{`,
+		`"id":7,"error":{"code":-32600,`, `"id":8,"result":{`,
+	} {
+		if strings.Count(string(out), want) != 1 {
+			t.Errorf("no answer %s in\n%s", want, out)
+		}
+	}
+	if n := strings.Count(string(out), "\n"); n != 6 {
+		t.Errorf("%d answers, want 6:\n%s", n, out)
+	}
 }
 
 func TestTheBridgeSpeaksMCPOnStandardStreamsAndStaysTheSameAgent(t *testing.T) {

@@ -131,7 +131,7 @@ func (h *hand) state(ctx context.Context, what string, ok func(told) bool) told 
 	var last told
 	h.s.eventually(ctx, what, func() bool {
 		h.mu.Lock()
-		n, changed := len(h.said), h.changed
+		n := len(h.said)
 		h.mu.Unlock()
 		h.tell("state")
 		for {
@@ -141,7 +141,7 @@ func (h *hand) state(ctx context.Context, what string, ok func(told) bool) told 
 			if i >= 0 {
 				last = later[i]
 			}
-			changed = h.changed
+			changed := h.changed
 			h.mu.Unlock()
 			if i >= 0 {
 				return ok(last)

@@ -68,11 +68,9 @@ func (s *Server) look(ctx context.Context, known *upkeep) error {
 	now := s.Now()
 	all := s.extended.Swap(false) || changes.Complete || changes.Revision != known.revision ||
 		!known.until.IsZero() && !now.Before(known.until)
-	conns, until := []*conn(nil), known.until
+	conns, until := s.Connections.of(changes.Epochs), known.until
 	if all {
 		conns, until = s.Connections.all(), time.Time{}
-	} else {
-		conns = s.Connections.of(changes.Epochs)
 	}
 	for _, c := range conns {
 		end, refusal := changes.Holds(c.identity())

@@ -59,7 +59,7 @@ func dial(t *testing.T, w *Wire) (conn *websocket.Conn, read func() string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
-	conn, _, err := websocket.Dial(ctx, w.WebSocketURL(), nil) //nolint:bodyclose // the library says never to close it
+	conn, _, err := websocket.Dial(ctx, w.WebSocketURL(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
