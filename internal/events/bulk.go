@@ -91,18 +91,19 @@ var copyBuffers = sync.Pool{New: func() any { return new(copyRows) }}
 // encoded, or when there are none.
 func (s *Store) copyIn(ctx context.Context, conn *pgxpool.Conn, sql string, encode func(*copyRows) error) error {
 	c := copyBuffers.Get().(*copyRows)
-	defer copyBuffers.Put(c)
 	c.begin()
 	if err := encode(c); err != nil {
 		return s.beforeCommit(ctx, conn, err)
 	}
-	if c.rows == 0 {
-		return nil
+	if c.rows > 0 {
+		c.end()
+		if _, err := conn.Conn().PgConn().CopyFrom(ctx, c.reader(), sql); err != nil {
+			// The buffer is left to the collector: a copy that broke off may still be
+			// read from it.
+			return s.beforeCommit(ctx, conn, err)
+		}
 	}
-	c.end()
-	if _, err := conn.Conn().PgConn().CopyFrom(ctx, c.reader(), sql); err != nil {
-		return s.beforeCommit(ctx, conn, err)
-	}
+	copyBuffers.Put(c)
 	return nil
 }
 
