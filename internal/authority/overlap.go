@@ -8,8 +8,9 @@ import (
 	"github.com/missionweave/server/internal/protocol"
 )
 
-// Rounds overlap: while one commits, the lane decides part of the next on the
-// states that the first will leave behind. The second commits only after the
+// Rounds overlap: while one commits, the lane decides the next on the states that
+// the first will leave behind; what comes too late for that waits for the one
+// after. The second commits only after the
 // first has, and fails with it. This is safe for the same reason that a wrong
 // state in memory is: the commit compares the heads.
 //

@@ -107,6 +107,7 @@ func (s *Store) copyIn(ctx context.Context, conn *pgxpool.Conn, sql string, enco
 	return nil
 }
 
+// receiptsBinary writes the columns in the order of copyReceipts.
 func (b *Batch) receiptsBinary(c *copyRows, rows []Receipt) error {
 	for i := range rows {
 		r := &rows[i]
@@ -142,22 +143,11 @@ func (b *Batch) receiptsBinary(c *copyRows, rows []Receipt) error {
 	return nil
 }
 
+// eventsBinary writes the columns in the order of copyEvents.
 func (b *Batch) eventsBinary(c *copyRows) error {
 	for i := range b.Events {
 		ev := &b.Events[i]
-		id, err := uuidBytes(ev.EventID)
-		if err != nil {
-			return err
-		}
-		hash, err := hashBytes(ev.SigningHash)
-		if err != nil {
-			return err
-		}
-		command, err := maybeHash(ev.CommandHash)
-		if err != nil {
-			return err
-		}
-		record, err := uuidBytes(RecordID(b.OrganizationID, ev.SigningHash, ev.OccurredAt))
+		k, err := b.keysOf(ev.EventID, ev.SigningHash, ev.CommandHash, ev.OccurredAt)
 		if err != nil {
 			return err
 		}
@@ -165,16 +155,12 @@ func (b *Batch) eventsBinary(c *copyRows) error {
 		c.int(ev.TreeID)
 		c.text(ev.GroupID)
 		c.int(ev.Sequence)
-		c.bytes(id[:])
+		c.bytes(k.event[:])
 		c.text(ev.Kind)
 		c.time(ev.OccurredAt)
-		if command == nil {
-			c.null()
-		} else {
-			c.bytes(command)
-		}
-		c.bytes(hash)
-		c.bytes(record[:])
+		c.maybeBytes(k.command)
+		c.bytes(k.signing)
+		c.bytes(k.record[:])
 		c.text(b.AuthorityKeyID)
 		c.time(ev.OccurredAt)
 		c.text(b.Authority.ID)
@@ -221,6 +207,15 @@ func (c *copyRows) bytes(b []byte) {
 	c.buf = append(binary.BigEndian.AppendUint32(c.buf, uint32(len(b))), b...) //nolint:gosec // a field is far below 1 GB
 }
 
+// maybeBytes writes nil as NULL.
+func (c *copyRows) maybeBytes(b []byte) {
+	if b == nil {
+		c.null()
+		return
+	}
+	c.bytes(b)
+}
+
 func (c *copyRows) int(n int64) {
 	c.buf = binary.BigEndian.AppendUint64(append(c.buf, 0, 0, 0, 8), uint64(n)) //nolint:gosec // two's complement on purpose
 }
@@ -249,11 +244,7 @@ func (c *copyRows) column(typ columnType, value any) {
 		}
 		c.time(v)
 	case []byte:
-		if v == nil {
-			c.null()
-			return
-		}
-		c.bytes(v)
+		c.maybeBytes(v)
 	default:
 		panic(fmt.Sprintf("events: a column of type %c holds %T", typ, value))
 	}

@@ -472,26 +472,35 @@ func (b *Batch) queueAdmissions(q *pgx.Batch) error {
 	return nil
 }
 
+// eventKeys are the ids and hashes of an Event as they are stored; command is nil
+// when no Command caused it.
+type eventKeys struct {
+	event, record    [16]byte
+	signing, command []byte
+}
+
+func (b *Batch) keysOf(eventID, signingHash, commandHash string, at time.Time) (k eventKeys, err error) {
+	if k.event, err = uuidBytes(eventID); err != nil {
+		return k, err
+	}
+	if k.signing, err = hashBytes(signingHash); err != nil {
+		return k, err
+	}
+	if k.command, err = maybeHash(commandHash); err != nil {
+		return k, err
+	}
+	k.record, err = uuidBytes(RecordID(b.OrganizationID, signingHash, at))
+	return k, err
+}
+
 func (b *Batch) queueOrgEvents(q *pgx.Batch) error {
 	for i := range b.OrgEvents {
 		ev := &b.OrgEvents[i]
-		id, err := uuidBytes(ev.EventID)
+		k, err := b.keysOf(ev.EventID, ev.SigningHash, ev.CommandHash, ev.OccurredAt)
 		if err != nil {
 			return err
 		}
-		signing, err := hashBytes(ev.SigningHash)
-		if err != nil {
-			return err
-		}
-		command, err := maybeHash(ev.CommandHash)
-		if err != nil {
-			return err
-		}
-		record, err := uuidBytes(RecordID(b.OrganizationID, ev.SigningHash, ev.OccurredAt))
-		if err != nil {
-			return err
-		}
-		q.Queue(sqlOrgEvent, id, ev.Kind, ev.SubjectID, ev.OccurredAt, command, signing, record, ev.KeyID, ev.AcceptedBy.ID, ev.Document)
+		q.Queue(sqlOrgEvent, k.event, ev.Kind, ev.SubjectID, ev.OccurredAt, k.command, k.signing, k.record, ev.KeyID, ev.AcceptedBy.ID, ev.Document)
 	}
 	return nil
 }
@@ -512,19 +521,11 @@ func (b *Batch) queueEvents(q *pgx.Batch) error {
 		ev := &b.Events[i]
 		trees[i], groups[i], sequences[i] = ev.TreeID, ev.GroupID, ev.Sequence
 		kinds[i], at[i], documents[i] = ev.Kind, ev.OccurredAt, ev.Document
-		var err error
-		if ids[i], err = uuidBytes(ev.EventID); err != nil {
+		k, err := b.keysOf(ev.EventID, ev.SigningHash, ev.CommandHash, ev.OccurredAt)
+		if err != nil {
 			return err
 		}
-		if commands[i], err = maybeHash(ev.CommandHash); err != nil {
-			return err
-		}
-		if hashes[i], err = hashBytes(ev.SigningHash); err != nil {
-			return err
-		}
-		if records[i], err = uuidBytes(RecordID(b.OrganizationID, ev.SigningHash, ev.OccurredAt)); err != nil {
-			return err
-		}
+		ids[i], hashes[i], commands[i], records[i] = k.event, k.signing, k.command, k.record
 	}
 	q.Queue(sqlEvents, trees, groups, sequences, ids, kinds, at, commands, hashes, records, documents, b.AuthorityKeyID, b.Authority.ID)
 	return nil
