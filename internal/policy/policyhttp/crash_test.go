@@ -125,6 +125,20 @@ func TestAKillAfterTheConsumptionIsRecordedByItself(t *testing.T) {
 	a.consumed(1)
 }
 
+// interrupted kills the service while a use is on its way to the log, which does
+// not get it, and starts it again.
+func (a *apart) interrupted() (body map[string]any) {
+	a.t.Helper()
+	body = a.flight()
+	a.valve.set(true, false)
+	a.try(body)
+	a.valve.wait()
+	a.kill()
+	a.valve.set(false, false)
+	a.run()
+	return body
+}
+
 func TestAnInterruptedUseIsDecidedAgain(t *testing.T) {
 	t.Parallel()
 	for rule, tc := range map[string]struct {
@@ -144,13 +158,7 @@ func TestAnInterruptedUseIsDecidedAgain(t *testing.T) {
 		t.Run(rule, func(t *testing.T) {
 			t.Parallel()
 			a := newApart(t)
-			body := a.flight()
-			a.valve.set(true, false)
-			a.try(body)
-			a.valve.wait()
-			a.kill()
-			a.valve.set(false, false)
-			a.run()
+			body := a.interrupted()
 			tc.change(a)
 			body["capabilityToken"] = a.token()
 			a.decided(body, tc.decision, tc.why)
@@ -163,13 +171,7 @@ func TestAnInterruptedUseIsDecidedAgain(t *testing.T) {
 func TestAnInterruptedUseThatNobodyAsksForEndsDenied(t *testing.T) {
 	t.Parallel()
 	a := newApart(t)
-	body := a.flight()
-	a.valve.set(true, false)
-	a.try(body)
-	a.valve.wait()
-	a.kill()
-	a.valve.set(false, false)
-	a.run()
+	body := a.interrupted()
 	a.k = a.Login(a.worker) // the new session ends the lease
 	testwait.Until(t, "denied", func() bool { return a.state(body) == "denied" })
 	a.consumed(0)
